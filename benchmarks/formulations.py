@@ -1,4 +1,4 @@
-"""Ways to compute phrasal attention (spec §2), measured against each other: scores and softmax, value convolution.
+"""Ways to compute phrasal attention, measured against each other: scores and softmax, value convolution.
 
 Run: python benchmarks/formulations.py [--parts queryk convkv values] [--lengths 15 30 60 120] [--orders 1 2]
 Every way starts from the same projected tensors and ends with the same contexts (B, Q, D), forward and backward, padding and

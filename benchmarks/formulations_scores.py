@@ -1,4 +1,4 @@
-"""The ways of spec §2 to compute scores, softmax and contexts of heterogeneous attention; see formulations.py.
+"""Ways to compute scores, softmax and contexts of heterogeneous attention; see formulations.py.
 
 Projected tensors come as they leave their matrix product: queries (B, Q, T, H, E) with one vector a tap (T = Σ n), keys
 (B, K, G, H, E) with G = 1 shared or G = N, values (B, K, N, H, E) with windows ending at j. Contexts are (B, Q, H·E).

@@ -1,4 +1,4 @@
-"""The ways of spec §2f to convolve values (and the keys of ConvKV) for all orders at once; see formulations.py.
+"""Ways to convolve values (and the keys of ConvKV) for all orders at once; see formulations.py.
 
 x (B, K, D) and one weight (T, D, D) of all taps (in, out) → (B, H, N·K, E), as the contexts need it; windows end at j, zeros
 before the sentence. The weight lies in memory as each way likes it best (`LAYOUTS`: the order of its axes), as a model could

@@ -5,7 +5,7 @@ All rows take turns in one run on the same batches (ids are random, lengths thos
 one process. An update is all that `phraseloom train` does, without making its batches; a search is encoding and searching of a
 batch by untrained models; npmt is made to write about one word a position.
 
-npmt   spec §5.4: embeddings of half the width, window 7, two columns of 2 GRUs, 2 GRUs write segments of up to 6 words
+npmt   embeddings of half the width, window 7, two columns of 2 GRUs, 2 GRUs write segments of up to 6 words
 lstm   2 + 2 layers, the lower reading both ways, mlp attention, input feeding, softmax
 pconmt the same, continuous output over the words and as many phrases (paper 003); it has no search here
 

@@ -180,7 +180,7 @@ def test_search_of_recurrent_and_encoder_free_models(name: str, beam: int) -> No
 
 
 def test_recurrent_cost_by_hand() -> None:
-    """RNNS2S at the size of paper 004: formulas of spec §6.1, each product written out."""
+    """RNNS2S at the size of paper 004: formulas, each product written out."""
     model_config = ModelConfig.model_validate(
         {"width": 768, "encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent"}}
     )
@@ -295,7 +295,7 @@ def test_search_with_phrases(name: str, beam: int) -> None:
 
 
 def paper_flop(model: ModelConfig, source: int, target: int, phrases: int) -> int:
-    """What spec §3.2-3.5 adds to the forward pass of one sentence pair, formula by formula, each product written out."""
+    """What source phrases add to the forward pass of one sentence pair, formula by formula, each product written out."""
     assert model.phrases is not None
     f = model.ffn_width if model.phrases.combination_width is None else model.phrases.combination_width
     d, h = model.width, model.phrases.scorer_width or model.width
@@ -354,7 +354,7 @@ def test_padding_and_length_are_counted() -> None:
 
 
 def test_what_a_structure_adds() -> None:
-    """Projections of spec §1.7 in units of D² and token: 8 for QueryK and ConvKV 1-2 against 4."""
+    """Projections in units of D² and token: 8 for QueryK and ConvKV 1-2 against 4."""
     for attention, units in [("token", 4), ("queryk heterogeneous 1-2", 8), ("convkv heterogeneous 1-2", 8)]:
         use = config(attention)
         model: Any = flops.shapes_of(use, VOCABULARY)

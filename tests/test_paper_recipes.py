@@ -355,7 +355,7 @@ def test_outputs_of_paper_003(file: str, output: str, parameters: int, words: in
 
 @pytest.mark.parametrize("path", sorted(PAPER_003.glob("table*.yaml")), ids=lambda p: p.stem)
 def test_settings_of_paper_003(path: Path) -> None:
-    """Those of the released program (spec §4.5): both papers' models, and the softmax beside them."""
+    """Those of the released program: both papers' models, and the softmax beside them."""
     recipe = load(path)
     model, training, data = recipe.model, recipe.training, recipe.data
     phrases, softmax = "pconmt" in path.stem, "attn" in path.stem

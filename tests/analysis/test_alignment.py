@@ -1,4 +1,4 @@
-"""Word alignments from attention: the protocol of spec §6.3 in slow loops; words of raw lines; choices; whole models."""
+"""Word alignments from attention: the protocol of paper 004 §5 in slow loops; words of raw lines; choices; whole models."""
 
 from __future__ import annotations
 

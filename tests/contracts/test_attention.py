@@ -1,4 +1,4 @@
-"""What every score × arrangement must do, in every use: the contract of the attention seam (spec §1.1-1.6)."""
+"""What every score × arrangement must do, in every use: the contract of the attention seam."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def real_rows(case: Case, lengths: Tensor, count: int) -> Tensor:
 
 
 def visible(case: Case, lengths: Tensor, queries: int, length: int) -> Tensor:
-    """(B, H, J, Q, G, K): spec §1.5, slots and query n-grams by their last token."""
+    """(B, H, J, Q, G, K): slots and query n-grams by their last token."""
     structure = block(case).structure
     orders_HG = torch.zeros(HEADS, len(structure.blocks), dtype=torch.long)
     for g, parts in enumerate(structure.blocks):
@@ -205,7 +205,7 @@ def test_order_one_is_token_attention(case: Case) -> None:
 @pytest.mark.parametrize("score", ["convkv", "queryk"])
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_homogeneous_is_heterogeneous_after_zeros(score: str, order: int, use: str) -> None:
-    """What zero extension means, exactly (spec §1.2, P002 §3.1.1): with all heads of one order n, homogeneous attention is
+    """What zero extension means, exactly (P002 §3.1.1): with all heads of one order n, homogeneous attention is
     heterogeneous attention of that order to the sentence with n-1 zero vectors before it. For n = 1 they are the same.
     """
     case = Case(score, use)

@@ -1,4 +1,4 @@
-"""What every segmenter must do, whatever it makes phrases from: the contract of `SEGMENTERS` (spec §3.1, §3.6)."""
+"""What every segmenter must do, whatever it makes phrases from: the contract of `SEGMENTERS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unknown words in the output: forbidden, kept, or replaced by the source word that was attended to (spec §4.6)."""
+"""Unknown words in the output: forbidden, kept, or replaced by the source word that was attended to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phrasal attention against the golden vectors: first the loop reference, then the blocks (spec §1, P000, P002).
+"""Phrasal attention against the golden vectors: first the loop reference, then the blocks (P000, P002).
 
 Files `ngram_<technique>_<structure>_<orders>_<use>[_sharedkey].npz`; sizes, orders, splits, lengths are in the arrays.
 """

@@ -1,5 +1,5 @@
 """Source phrase representations against the golden vectors: the loop reference, the layers, the encoder and the decoder
-(spec §3, P001; the vectors come from a run of the released code)."""
+(P001; the vectors come from a run of the released code)."""
 
 from __future__ import annotations
 

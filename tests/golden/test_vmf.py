@@ -110,7 +110,7 @@ class Given(torch.nn.Module):
 @pytest.mark.parametrize("score", ["density", "released"])
 @pytest.mark.parametrize("path", LOSSES, ids=lambda p: p.name)
 def test_gated_choice(path: Path, score: Any, classes: int) -> None:
-    """λ_word from fertilities and attention, and the word or phrase that the gated scores choose (spec §4.9)."""
+    """λ_word from fertilities and attention, and the word or phrase that the gated scores choose."""
     data = read(path)
     words, phrases = data["word_table"].double(), data["phrase_table"].double()
     share = Fertility.word_share(data[f"fertility{classes}_logits"].double()).double()

@@ -1,4 +1,4 @@
-"""Phrasal attention equals its loops (tests/reference/ngram.py) and finite differences, within its memory (spec §1, §2)."""
+"""Phrasal attention equals its loops (tests/reference/ngram.py) and finite differences, within its memory."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_slot_spreads_over_the_tokens_that_it_covers(case: Case) -> None:
 
 
 def fans(name: str, score: str, taps: tuple[int, ...], outputs: int) -> tuple[int, int]:
-    """Inputs and outputs of a matrix in widths: windows count as inputs, the taps of a query kernel as outputs (spec §1.8)."""
+    """Inputs and outputs of a matrix in widths: windows count as inputs, the taps of a query kernel as outputs."""
     if name.startswith("Wout"):
         return outputs, 1
     if score == "queryk" and name.startswith("Wq"):

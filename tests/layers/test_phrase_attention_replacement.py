@@ -97,7 +97,7 @@ def test_the_fused_path_of_torch_is_not_taken(structure: str, dtype: torch.dtype
 
 @pytest.mark.parametrize("structure", JOINT)
 def test_any_mask_keeps_the_outputs(structure: str) -> None:
-    """Padding on the left and with holes; a mask over queries and keys. (Homogeneous structures hide more: spec §1.2.)"""
+    """Padding on the left and with holes; a mask over queries and keys. (Homogeneous structures hide more.)"""
     old = encoder()
     new = replace_attention(copy.deepcopy(old), structure)
     torch.manual_seed(8)

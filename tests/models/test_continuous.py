@@ -41,7 +41,7 @@ def built(**more: Any) -> TranslationModel:
 @pytest.mark.parametrize("classes", [4, 2])
 @pytest.mark.parametrize("attention", ["general", "multihead"])
 def test_the_gate_is_attention_times_fertility(classes: int, attention: str) -> None:
-    """λ_word of each target position by loops (P003 §2.3; spec §4.9); EOS of the source counts as a word."""
+    """λ_word of each target position by loops (P003 §2.3); EOS of the source counts as a word."""
     decoder = {**RECURRENT["decoder"], "attention": attention}
     model = built(decoder=decoder, output={**OUTPUT, "fertility": {**FERTILITY, "classes": classes}})
     assert model.fertility is not None

@@ -1,4 +1,4 @@
-"""Models without an encoder (P004; spec §6.1): what the decoder reads is the embedded source itself, and no more than that."""
+"""Models without an encoder (P004): what the decoder reads is the embedded source itself, and no more than that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameter counts of the plain models, to the unit (spec §1.7, §3.8, §6)."""
+"""Parameter counts of the plain models, to the unit."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_each_filter_alone(
 
 
 def test_the_paper_keeps_its_own_examples() -> None:
-    """Tables 6, 7 and §2.2 of the paper; the released filters drop most of them (spec §4.7.3)."""
+    """Tables 6, 7 and §2.2 of the paper; the released filters drop most of them."""
     phrases = [
         "went to",
         "full of",

@@ -1,4 +1,4 @@
-"""Algorithm 1 of Xu et al. (ACL 2020) word by word (spec §3.6): an explicit tree from which sub-trees are removed."""
+"""Algorithm 1 of Xu et al. (ACL 2020) word by word: an explicit tree from which sub-trees are removed."""
 
 from __future__ import annotations
 

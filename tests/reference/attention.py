@@ -1,4 +1,4 @@
-"""Token and relative attention as loops (spec §1.1 with n = 1; §7, Shaw et al.)."""
+"""Token and relative attention as loops (Vaswani et al. 2017; Shaw et al. 2018)."""
 
 from __future__ import annotations
 

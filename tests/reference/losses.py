@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy, one class at a time (spec §7)."""
+"""Label-smoothed cross-entropy, one class at a time."""
 
 from __future__ import annotations
 

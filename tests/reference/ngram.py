@@ -1,4 +1,4 @@
-"""n-gram attention as loops, one sentence at a time, in float64: spec §1.1-1.5 symbol by symbol (P000 §3, P002 §3).
+"""n-gram attention as loops, one sentence at a time, in float64, written from the equations (P000 §3, P002 §3).
 
     window_n(x, s; W) = Σ_{k<n} x[s+k] W[k]              tokens before the sentence are zero vectors
     ConvKV   A[i,j] = (x_q[i] Wq) · window_n(x_k, s(j); Wk_n) / √d_k
@@ -67,7 +67,7 @@ def queryk_score(kernel: np.ndarray, x_k: np.ndarray, first: int, w_k: np.ndarra
 def homogeneous(
     x_q: np.ndarray, x_k: np.ndarray, w: Matrices, *, technique: str, split: Mapping[int, int], causal: bool = False
 ) -> Result:
-    """`split[n]` heads of order n, ascending, in contiguous blocks; every head has one slot a token (spec §1.2)."""
+    """`split[n]` heads of order n, ascending, in contiguous blocks; every head has one slot a token."""
     width, heads = x_q.shape[-1], sum(split.values())
     size, before = width // heads, 0
     context, probs = np.zeros((len(x_q), width)), {}
@@ -98,7 +98,7 @@ def heterogeneous(
     orders: Sequence[int],
     causal: bool = False,
 ) -> Result:
-    """Every head sees the slots of all orders in one softmax (spec §1.3)."""
+    """Every head sees the slots of all orders in one softmax."""
 
     def query(i: int, n: int) -> np.ndarray:
         return x_q[i] @ (w["Wq"] if technique == "convkv" else w[f"Wq_n{n}"])
@@ -111,7 +111,7 @@ def interleaved(
     x_q: np.ndarray, x_k: np.ndarray, w: Matrices, *, technique: str, heads: int, orders: Sequence[int],
     causal: bool = False, reads_ahead: bool = False,
 ) -> Result:  # fmt: skip
-    """Queries of every order over slots of every order; then the output convolution (spec §1.4).
+    """Queries of every order over slots of every order; then the output convolution.
 
     `Wout` is the paper's, for orders 1 and 2; `Wout_q{m}` (taps, D, D) ours for any orders that hold 1: tap a takes the
     m-gram that ends at token i+a, of which only a = 0 where the output may not read ahead.

@@ -1,4 +1,4 @@
-"""Source phrase representations as loops over one sentence, in float64, written from spec §3 (P001). No batch, no mask."""
+"""Source phrase representations as loops over one sentence, in float64, from the equations of P001. No batch, no mask."""
 
 from __future__ import annotations
 

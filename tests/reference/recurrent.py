@@ -1,4 +1,4 @@
-"""Recurrent encoder and decoder as loops over one sentence, spec §4.5 and §6.1 symbol by symbol. No batch, no padding.
+"""Recurrent encoder and decoder as loops over one sentence, written from the equations. No batch, no padding.
 
 One vector a token; matrices are used as W @ x. In torch, so that autograd gives reference gradients as well.
 

@@ -1,4 +1,4 @@
-"""Segmental marginal likelihood by enumeration, and NPMT by loops over single words, from spec §5."""
+"""Segmental marginal likelihood by enumeration, and NPMT by loops over single words."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ PAIRS = [([4, 5, 6], [7, 8]), ([4], [4, 5, 6, 7, 8, 4]), ([8, 7], [5]), ([5, 5],
 
 @pytest.mark.parametrize("loss", ["vmf_released", "cosine", "max_margin"])
 def test_cosine_loss_is_the_mean_over_tokens(loss: str) -> None:
-    """By a loop, one token at a time; the same for any division into batches and processes (P003; spec §4.3)."""
+    """By a loop, one token at a time; the same for any division into batches and processes (P003)."""
     torch.manual_seed(3)
     table = TargetTable(torch.nn.functional.normalize(torch.randn(9, 5, dtype=torch.float64), dim=-1))
     wanted = {"kind": "continuous", "loss": loss}

@@ -1,4 +1,4 @@
-"""Activation shares: the fractions of attention to tokens and to phrases (paper 002, Tables 3 and 4; spec §8.4).
+"""Activation shares: the fractions of attention to tokens and to phrases (paper 002, Tables 3 and 4).
 
 The cells of an attention form four quadrants: query token or n-gram × slot of a token or an n-gram (n ≥ 2):
 token-to-token TT, token-to-phrase TP, phrase-to-token PT, phrase-to-phrase PP. The papers do not define their "activation

@@ -1,4 +1,4 @@
-"""Align sentence pairs by attention, and measure which layer and head of a model aligns best (paper 004 §5; spec §6.3).
+"""Align sentence pairs by attention, and measure which layer and head of a model aligns best (paper 004 §5).
 
 The target is forced: row t of the attention predicted target piece t. `decoding/alignment.py` turns the attention of a layer
 (one head, or the mean of all) into links, as in `translate`.

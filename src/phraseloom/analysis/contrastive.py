@@ -3,7 +3,7 @@
     right  iff  Σ_t log P(correct_t | correct_<t, source) > Σ_t log P(wrong_t | wrong_<t, source)
 
 Both translations are forced. The sums have double precision and include all subwords and EOS, without length normalisation
-(Sennrich 2017, LingEval97; spec §8.2). An item with two translations of the same subwords is wrong, and counted as
+(Sennrich 2017, LingEval97). An item with two translations of the same subwords is wrong, and counted as
 indistinguishable.
 """
 

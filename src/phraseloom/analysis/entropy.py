@@ -4,8 +4,7 @@
 
 The sum is over the real source tokens, including EOS; in nats, with 0 log 0 = 0. Attention to one token has entropy 0; even
 attention to S tokens has the maximum log S. The entropy of the whole mechanism is that of the mean of A_l over layers. Steps t
-are the target pieces and EOS. A text has the mean over all its steps, or the mean over sentences of the mean over their steps
-(spec §6.2).
+are the target pieces and EOS. A text has the mean over all its steps, or the mean over sentences of the mean over their steps.
 
 Attention to phrases has two readings: over *tokens*, with the weight of each slot spread evenly over its tokens, which is
 comparable between models; and over *slots*, the attention of unigram queries as the model normalises it. `uniform` of slots is

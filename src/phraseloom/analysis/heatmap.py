@@ -1,4 +1,4 @@
-"""Attention heat maps as in the papers (paper 000 Figures 2 and 3; paper 002 Figures 4 to 6; spec §8.5).
+"""Attention heat maps as in the papers (paper 000 Figures 2 and 3; paper 002 Figures 4 to 6).
 
 Rows are queries and columns are slots: the block of tokens first, then the blocks of n-grams. So the quadrants are
 token-to-token (upper left), token-to-phrase (upper right), phrase-to-token (lower left), phrase-to-phrase (lower right). Only

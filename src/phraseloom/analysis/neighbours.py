@@ -1,4 +1,4 @@
-"""Nearest neighbours of embeddings, and the agreement of two models on them (paper 004, Table 2; spec §6.4).
+"""Nearest neighbours of embeddings, and the agreement of two models on them (paper 004, Table 2).
 
     cos(a, b) = E_a · E_b / (|E_a| |E_b|)          N_k(a): the k pieces b ≠ a with the largest cos(a, b)
     overlap   = mean over tokens a of |N_k(a) ∩ N'_k(a)| / k;   by chance k / (V - 1), with V pieces to choose from

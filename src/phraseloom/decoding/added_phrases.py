@@ -1,4 +1,4 @@
-"""Add phrases to the output of a trained model, as new rows of its table of vectors (P003 §2.1; spec §4.4).
+"""Add phrases to the output of a trained model, as new rows of its table of vectors (P003 §2.1).
 
 A file of vectors (`.vec`)   its phrases, tokens joined by `_`, with their vectors; its words are ignored
 any other file               one phrase a line, words separated by blanks, columns after a tab or ` ||| ` ignored; the vector of

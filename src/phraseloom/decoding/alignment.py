@@ -1,4 +1,4 @@
-"""Word and phrase alignments from cross-attention (spec §6.3; Garg et al. 2019 for the choice of layer).
+"""Word and phrase alignments from cross-attention (Garg et al. 2019 for the choice of layer).
 
 One more pass of the decoder over the output gives the weights of one layer: of one head, the mean over all heads, or the
 largest weight over all heads (paper 004, footnote 7, after Tang et al. 2018; such weights need not sum to one).

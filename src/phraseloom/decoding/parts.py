@@ -1,6 +1,6 @@
 """The translation of a line from the results of its pieces: join texts, renumber words, replace unknown words.
 
-**Unknown words** are replaced by means of the source words that were attended to (spec §4.6; Luong et al. 2015, §3.3). For each
+**Unknown words** are replaced by means of the source words that were attended to (Luong et al. 2015, §3.3). For each
 UNK in the output, with α the attention that predicted it, S source words, and all numbers from 0:
 
 1. Sum the attention over the pieces of a source word; average it over the pieces of a target word (as in `alignment.py`). A

@@ -1,9 +1,9 @@
 """Token embeddings and sinusoid positions.
 
     x_p = √D · E[token_p] + sinusoid(p)         then dropout; positions count from 0
-    x_p = LN(x_p)                               with a `norm` (P001; spec §3.3)
+    x_p = LN(x_p)                               with a `norm` (P001)
 
-Layouts of the sinusoid (spec §6.1), angle = p / 10000^(2c/D) for c < D/2:
+Layouts of the sinusoid, angle = p / 10000^(2c/D) for c < D/2:
     halves       sin in the first half, cos in the second            (Sockeye)
     interleaved  sin in the even channels, cos in the odd            (Vaswani et al. 2017, Neutron)
     t2t          halves with the denominator D/2 - 1 in the exponent (tensor2tensor)

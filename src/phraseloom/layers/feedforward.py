@@ -3,7 +3,7 @@
 Feed-forward    FFN(x) = f(x W1 + b1) W2 + b2 (Vaswani et al. 2017, §3.3), f one of
                 relu (the paper), swish x·σ(x) (Ramachandran et al. 2017; Marian), gelu x·Φ(x) (Hendrycks and Gimpel 2016)
 Residual        pre:  y = x + dropout(f(LN(x))), and a final LN closes the stack (tensor2tensor, Sockeye 1)
-                post: y = LN(x + dropout(f(x))) (Vaswani et al. 2017); spec §1.8, §6.1
+                post: y = LN(x + dropout(f(x))) (Vaswani et al. 2017)
 Dropout         dropout(x) = x · m / (1-p),  m = 1 with probability 1-p
 
 The dropout mask costs a sixth of torch's on a CPU. There torch draws one 32-bit number and a Bernoulli test per element. Here

@@ -1,4 +1,4 @@
-"""The word-or-phrase gate: a classifier predicts how many target words each source token gives (spec §4.8, §4.9).
+"""The word-or-phrase gate: a classifier predicts how many target words each source token gives.
 
     φ_e = softmax(FFNN(x_e; h_e) - shift)     x_e embedding and h_e encoder state of source token e
     word share of e = φ_e0 + φ_e1             four classes: none, one, two, three or more words

@@ -2,7 +2,7 @@
 
     q, k, v = windows over (x W + b)        p = softmax over the slots of all orders        y = arrangement(p v) + b_out
 
-Score, arrangement and orders are those of `layers/attention` (P000, P002; spec §1), named in one line such as
+Score, arrangement and orders are those of `layers/attention` (P000, P002), named in one line such as
 `queryk heterogeneous 1-2`. What torch's layer has besides:
 
 Biases: one number for each row of the packed projections, so that every tap of a window has its own, and one for each

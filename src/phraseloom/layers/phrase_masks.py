@@ -3,10 +3,10 @@
     hidden token   key_padding_mask[b, j]  or  attn_mask[i, j]                            (True: may not be used)
     hidden slot    a token of its window is hidden from the query, or the window begins before the text
 
-The second line is the general rule of spec §1.2 and §1.3 (with zero extension a window may begin before the text). It
-holds for any pattern: padding on the left, holes, blocks. For padding on the right it gives the masks of spec §1.5; for
-the causal mask, "the last token of the slot is not in the future". A query n-gram is named by its last token and sees
-what attn_mask shows to that token.
+The second line is the general rule (with zero extension a window may begin before the text). It
+holds for any pattern: padding on the left, holes, blocks. For padding on the right it gives the masks of
+`attention/masks.py`; for the causal mask, "the last token of the slot is not in the future". A query n-gram is named by its
+last token and sees what attn_mask shows to that token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Phrase vectors, the combination network with which tokens read them, and transparent attention (P001).
 
-**Phrase vectors** from token vectors: a glance over the phrase, then attention guided by it (P001 §3.2; spec §3.2).
+**Phrase vectors** from token vectors: a glance over the phrase, then attention guided by it (P001 §3.2).
 
     g = max_k x_k  or  mean_k x_k                              the glance, over the tokens of the phrase
     s_k = w2 · sigmoid(W1 [g ; x_k] + b1)                      the score of a token
@@ -11,7 +11,7 @@
 W1 is split: one product of its token half with the tokens and one of its glance half with the phrases, so that no
 concatenation of token and glance is needed.
 
-**The attentive combination network**: every token attends to the phrases of the source (P001 §3.4; spec §3.5).
+**The attentive combination network**: every token attends to the phrases of the source (P001 §3.4).
 
     a = MultiHeadAttention(query = x, keys = values = R)             R the phrase vectors; no biases
     z = W_b dropout(sigmoid(W_a [x ; a] + b_a))                      the token first; f inner values
@@ -21,7 +21,7 @@ concatenation of token and glance is needed.
 The released code adds both x and a to z; `add_attended=False` adds only x, as in the paper's text. The phrases of a source do
 not change from step to step of the decoder, so their keys and values are computed once.
 
-**Transparent attention**: every decoder layer has its own mixture of all encoder levels (P001 eq. 6; spec §3.4).
+**Transparent attention**: every decoder layer has its own mixture of all encoder levels (P001 eq. 6).
 
     R̃^j = Σ_{i=0}^{L} softmax_i(w)[i, j] R^i        level 0 is the embeddings; w (L+1, decoder layers)
 """

@@ -10,7 +10,7 @@
 torch's own kernels run whole sequences. A sentence ends with its last real token, whatever its padding. States are sums over
 many steps, so cells use the precision of their parameters, also under autocast.
 
-**Attention** of a recurrent decoder: one query a step, the whole source, a context vector (spec §4.5, §6.1).
+**Attention** of a recurrent decoder: one query a step, the whole source, a context vector.
 
     mlp      e_s = w · tanh(W_q q + W_s m_s)       Bahdanau et al. 2015, without biases
     general  e_s = m_s · (W q)                     Luong et al. 2015

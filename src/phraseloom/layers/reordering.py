@@ -1,4 +1,4 @@
-"""Soft local reordering of a source before it is encoded (NPMT, Huang et al. 2018, §3.2; spec §5.1).
+"""Soft local reordering of a source before it is encoded (NPMT, Huang et al. 2018, §3.2).
 
     g_t = σ(W vec(e_{t-w} … e_{t+w}) + b) ∈ R^{2w+1},   h_t = tanh(Σ_i g_{t,i} e_{t-w+i})
 

@@ -1,4 +1,4 @@
-"""Which source tokens form which phrase, in the forms that the layers need (P001 §3.1; spec §3.1).
+"""Which source tokens form which phrase, in the forms that the layers need (P001 §3.1).
 
 A phrase is a span of tokens; the phrases of a sentence follow each other and cover all its real tokens. Everything is computed
 from `sizes_BP`, the number of tokens in each phrase (0 after the last phrase of a sentence).
@@ -99,7 +99,7 @@ class TensorSegmenter:
     """Phrases of n tokens, n = max(min(max_tokens, ⌈tokens / min_chunks⌉), floor); the last one may be shorter.
 
     With basis `sentence`, `tokens` counts the tokens of the sentence, so that every batch cuts a sentence in the same way; with
-    basis `batch` it is the padded length (the released code, for comparison). Source: P001 §3.1; spec §3.1.
+    basis `batch` it is the padded length (the released code, for comparison). Source: P001 §3.1.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Fixed vectors of target tokens, for a continuous output and the decoder's embeddings (P003; spec §4.4).
+"""Fixed vectors of target tokens, for a continuous output and the decoder's embeddings (P003).
 
     x_p = √D · (E_fixed[token_p] Wᵀ + b) + sinusoid(p)        W (D, m) and b are trained, E_fixed is not
 

@@ -2,7 +2,7 @@
 
     loss = - Σ_v q_v log p_v,  p = softmax(h Wᵀ + b)        q = a on the gold class, s on the other allowed classes
 
-Three ways to smooth (spec §7), ε the smoothing, V classes, F forbidden ones:
+Three ways to smooth, ε the smoothing, V classes, F forbidden ones:
     uniform  a = 1-ε+ε/V, s = ε/V                 over all classes (PyTorch)
     t2t      a = 1-ε,     s = ε/(V-1)             (tensor2tensor; P000, P002)
     kl       a = 1-ε,     s = ε/(V-1-F), 0 on forbidden ids, plus the constant Σ q log q (Neutron; P001)
@@ -187,7 +187,7 @@ def cross_entropy(
     """Sum of the smoothed loss, and sum of the plain negative log-likelihood (nats), over N tokens.
 
     `forbidden`: ids that are never gold (`kl` only). The objective is differentiable once; the second value is for reports.
-    Source: spec §7.
+    Source: Szegedy et al. 2016, §7.
     """
     if smoothing != "kl":
         forbidden = None

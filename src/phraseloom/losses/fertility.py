@@ -1,4 +1,4 @@
-"""Cross-entropy with class weights: training of fertility gives more weight to phrases, which are rare (spec §4.8).
+"""Cross-entropy with class weights: training of fertility gives more weight to phrases, which are rare.
 
 loss = Σ_n w(y_n) · (−log p(y_n)) / Σ_n w(y_n)         w = (1, 1, 3, 3) for four classes, (1, 3) for two
 

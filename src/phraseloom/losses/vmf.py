@@ -1,4 +1,4 @@
-"""Losses between a predicted vector ê and the unit vector e of the gold word (Kumar and Tsvetkov 2019; P003; spec §4.3).
+"""Losses between a predicted vector ê and the unit vector e of the gold word (Kumar and Tsvetkov 2019; P003).
 
 κ = |ê|, C = C_m(κ) of `vmf_normalizer.py`; each row of a loss is one target position:
 
@@ -55,7 +55,7 @@ def vmf_loss(
     """The loss of each row, (N,), for predicted vectors and gold unit vectors (N, m).
 
     Only the regularised kinds use `lambda1` and `lambda2`; the papers do not say which of the values 0.02 and 0.1 belongs to
-    which (spec §9). The arithmetic is at least float32, also under autocast.
+    which. The arithmetic is at least float32, also under autocast.
     """
     predicted_ND, unit_ND = _wide(predicted_ND), _wide(unit_ND)
     if kind in ("cosine", "l2"):

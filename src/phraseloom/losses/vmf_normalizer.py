@@ -1,4 +1,4 @@
-"""The normaliser of the von Mises-Fisher density, and its slope, a ratio of Bessel functions (P003; spec §4.1).
+"""The normaliser of the von Mises-Fisher density, and its slope, a ratio of Bessel functions (P003).
 
     C_m(κ) = κ^v / ((2π)^{m/2} I_v(κ)),  v = m/2 - 1            d log C_m / dκ = -A_m(κ),  A_m = I_{v+1}(κ) / I_v(κ)
 

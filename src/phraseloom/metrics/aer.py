@@ -2,7 +2,7 @@
 
     AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|)     precision = |A∩P| / |A|     recall = |A∩S| / |S|     F₁ of the two
 
-A: predicted links, S: sure, P ⊇ S: possible, each summed over the corpus first. Och and Ney 2003, §5; spec §6.3. All are
+A: predicted links, S: sure, P ⊇ S: possible, each summed over the corpus first. Och and Ney 2003, §5. All are
 fractions; a lower AER is better. 0/0 counts as 1: the precision without predicted links and the recall without sure links are
 1, and AER is 0 without both. F₁ is 0 if precision and recall are.
 """

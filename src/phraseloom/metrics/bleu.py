@@ -4,7 +4,7 @@
 
 Every metric here is a function of sums over sentences. So a `Scorer` turns sentences into rows of counts (`statistics`), and
 computes a score from the sum of any rows: the whole corpus, the sentences of one length, or a bootstrap resample. Papineni et
-al. 2002; Post 2018 (sacreBLEU); spec §8.1.
+al. 2002; Post 2018 (sacreBLEU).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def count_tokens(lines: Sequence[str], *, tokenize: str = "13a") -> list[int]:
 def bleu_by_length(
     scorer: Scorer, statistics: np.ndarray, lengths: Sequence[int], *, edges: Sequence[int] = LENGTH_EDGES
 ) -> list[LengthGroup]:
-    """The score inside each group of source lengths: (0, e₁], (e₁, e₂], …, > last edge (spec §8.1).
+    """The score inside each group of source lengths: (0, e₁], (e₁, e₂], …, > last edge.
 
     `statistics` has all sentences; `lengths` count source tokens before subword segmentation. Sentences without a token are in
     the first group, so that the groups add up to the corpus.

@@ -1,4 +1,4 @@
-"""Perplexity of text under a language model, per subword and per word (spec §8.6).
+"""Perplexity of text under a language model, per subword and per word.
 
     perplexity per subword = exp(NLL / (subwords + lines))        NLL = - Σ log p, over all subwords and the end of each line
     perplexity per word    = exp(NLL / (words + lines))           words: runs without white space in the raw text

@@ -1,7 +1,7 @@
 """Encoders without recurrence: embedded source → encoder output.
 
 TransformerEncoder  self-attention (Vaswani et al. 2017, §3.1), optionally with phrases in every layer (P001 §3.4)
-NoEncoder           no encoder: the decoder attends to the embeddings (P004; spec §6.1)
+NoEncoder           no encoder: the decoder attends to the embeddings (P004)
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ or layer is counted without further code. Not counted: softmax, normalisation, d
 A backward pass has two products for each product of the forward pass, so an update costs about three forward passes. A product
 with a constant side, such as the zero state before the first token, has only one.
 
-**Phrase representations** (spec §3) have two counts. The layers compute the glance half of W1 once per phrase, and sums over
+**Phrase representations** have two counts. The layers compute the glance half of W1 once per phrase, and sums over
 the tokens of a phrase as products with the P × S membership (`computed=True`). The default count uses the formulas of the
 paper for phrases, and torch's count for everything else. With P phrases in a sentence, f and h the inner widths of combination
 and scorer:
@@ -182,7 +182,7 @@ class TokenCost:
 
 
 class PhraseFormulas:
-    """The FLOP of phrase representations by the formulas of paper 001 (spec §3.2-3.5; the table above)."""
+    """The FLOP of phrase representations by the formulas of paper 001 (the table above)."""
 
     def __init__(self, config: ModelConfig) -> None:
         assert config.phrases is not None

@@ -1,6 +1,6 @@
 """The language model: a decoder without cross-attention, p(line) as a product over its tokens and the end of the line.
 
-    p(y) = Π_t p(y_t | BOS, y_1 … y_{t-1}),   y_T = EOS          (spec §8.6; paper 000 §4.3)
+    p(y) = Π_t p(y_t | BOS, y_1 … y_{t-1}),   y_T = EOS          (paper 000 §4.3)
 
 A batch of text has an empty source; the model reads its target only. The interface is that of the translation model, so
 training, search and scoring take either: `loss`, `score`, `start` and `step`, where the "memory" is the number of lines.

@@ -1,4 +1,4 @@
-"""Source phrases in a model: vectors at every encoder level, mixtures of the levels for the decoder (P001; spec §3.3, §3.4).
+"""Source phrases in a model: vectors at every encoder level, mixtures of the levels for the decoder (P001).
 
     R^0 from the embeddings, R^i from the output of encoder layer i; encoder layer i reads R^{i-1}
     decoder layer j reads R̃^j (transparent) or R^L

@@ -1,4 +1,4 @@
-"""Recurrent encoder and decoder (P004 §3.1; spec §4.5, §6.1).
+"""Recurrent encoder and decoder (P004 §3.1).
 
 Encoder   layers 1 … N read in both directions with half the width each, the others forwards
 Decoder   u_t = [E y_{t-1} ; ĥ_{t-1}]                 with input feeding (ĥ_{-1} = 0); without it u_t = E y_{t-1}

@@ -43,7 +43,7 @@ class TranslationModel(nn.Module):
 
     `encoder`, `decoder`: entries of ENCODERS and DECODERS of `models/build.py`. `fertility` is the gate of an output over words
     and phrases: λ_word of a target position is the attention to each source token times how likely that token gives a word
-    (P003; spec §4.9). EOS counts as a word.
+    (P003). EOS counts as a word.
     `guide`: the heads that training supervises, if any.
     """
 

@@ -1,4 +1,4 @@
-"""How a segmental model cuts a text into segments, and whether known phrases are segments (spec §5; docs/segments.md).
+"""How a segmental model cuts a text into segments, and whether known phrases are segments (docs/segments.md).
 
 For translations: the segmentation of the search. For given pairs: the likeliest segmentation, and the posterior probability of
 each segment,  Σ_t w[t, j, l]  with w as in `segmentations.py`: given both sides, the probability that the l subwords after

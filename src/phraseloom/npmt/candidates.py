@@ -1,4 +1,4 @@
-"""What one source position of a segmental model may emit: the likeliest segments, or the greedy one (spec §5.1, §5.3).
+"""What one source position of a segmental model may emit: the likeliest segments, or the greedy one.
 
     log p(w_1 … w_l | context) = Σ_i log p(w_i | w_1 … w_{i-1}, context) + log p(end | w_1 … w_l, context),   0 ≤ l ≤ S
 

@@ -1,4 +1,4 @@
-"""The matrix-product FLOP of a segmental model (NPMT; spec §5), counted as for other models (`models/flops.py`).
+"""The matrix-product FLOP of a segmental model (NPMT), counted as for other models (`models/flops.py`).
 
 A row is a source position with a cut of the target where its segment may begin. Rows count if they are part of a segmentation,
 and within the band of `decoder.approximation` if there is one. EOS does not count. Multiply-adds of a forward pass, with W the

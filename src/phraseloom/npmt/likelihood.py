@@ -1,4 +1,4 @@
-"""log p of every segment of a batch, and log p(target | source) with its gradient, in two passes (spec §5.2).
+"""log p of every segment of a batch, and log p(target | source) with its gradient, in two passes.
 
 1. Forward, without a graph: run all rows and store only the log-probabilities of the words that follow. The dynamic program
    over them gives log p and the posterior probability of every segment.

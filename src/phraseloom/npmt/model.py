@@ -1,4 +1,4 @@
-"""Neural phrase-based machine translation (NPMT, Huang et al. 2018; spec §5): each source position writes a target segment.
+"""Neural phrase-based machine translation (NPMT, Huang et al. 2018): each source position writes a target segment.
 
     p(y | x) = Σ over all cuts of y into as many segments as x has words  Π_t p(segment_t END | h_t)
 
@@ -319,7 +319,7 @@ def segmental_model(
     """Build a segmental model; embeddings and output have rows for START and END."""
     options: Any = config.decoder
     assert isinstance(options, SegmentalDecoderConfig)
-    target_embedding.dropout = 0.0  # spec §5.1: dropout on the source only
+    target_embedding.dropout = 0.0  # dropout on the source only
     cell, width = CELLS[options.cell], config.width
     embedded = config.embedding_width or width
 

@@ -1,4 +1,4 @@
-"""The network that writes one segment, and the rows of a batch that it runs on (Huang et al. 2018; spec §5.1-5.2).
+"""The network that writes one segment, and the rows of a batch that it runs on (Huang et al. 2018).
 
 **The network** writes one segment of the target from one source position.
 

@@ -1,4 +1,4 @@
-"""The `Writer` of segmental models: one source position after the other emits a segment (spec §5.3; Huang et al. 2018).
+"""The `Writer` of segmental models: one source position after the other emits a segment (Huang et al. 2018).
 
     p(y | x) = Σ over segmentations of y into T1 segments  Π_t p(segment t | source position t)
 

@@ -1,4 +1,4 @@
-"""log p(target | source) if every source position writes one segment of the target (SWAN, Wang et al. 2017; spec §5.2).
+"""log p(target | source) if every source position writes one segment of the target (SWAN, Wang et al. 2017).
 
     α[0, 0] = 0,  α[t, j] = log Σ_l exp(α[t-1, j-l] + p[t, j-l, l])        log p(y | x) = α[T1, T2]
     β from the end in the same way;  posterior w[t, j, l] = exp(α[t-1, j] + p[t, j, l] + β[t, j+l] - log p(y | x))
@@ -116,7 +116,7 @@ class _LogLikelihood(torch.autograd.Function):
 def log_likelihood(log_probs_BSCX: Tensor, source_lengths_B: Tensor, target_lengths_B: Tensor) -> Tensor:
     """log p(y | x) of each pair, (B,) in float64, from log p of every segment; lengths are words, without EOS.
 
-    -inf, with a gradient of zero, if the target has more words than the segments can hold. Source: spec §5.2.
+    -inf, with a gradient of zero, if the target has more words than the segments can hold. Source: Wang et al. 2017 (SWAN).
     """
     result: Tensor = _LogLikelihood.apply(log_probs_BSCX, source_lengths_B, target_lengths_B)
     return result

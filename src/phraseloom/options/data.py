@@ -201,7 +201,7 @@ class TargetPhrasesConfig(PhraseFilterConfig):
 
 
 class TreeSegmenterConfig(Config):
-    """Phrases of parse trees by Algorithm 1 of the ACL 2020 paper, of at most n subwords (spec §3.1, §3.6).
+    """Phrases of parse trees by Algorithm 1 of the ACL 2020 paper, of at most n subwords.
 
     n = max(min(max_tokens, ceil(tokens / min_chunks)), floor), where tokens are the subwords of the source with its end.
     """

@@ -1,4 +1,4 @@
-"""Options of a model: initialisation, source phrases (P001; spec §3), output layers, encoder and decoder.
+"""Options of a model: initialisation, source phrases (P001), output layers, encoder and decoder.
 
 No torch here: recipes are checked without it.
 """
@@ -100,7 +100,7 @@ Tokens = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class FixedSegmentsConfig(Config):
-    """Phrases of max(min(`max_tokens`, ⌈tokens / `min_chunks`⌉), `floor`) subwords (spec §3.1).
+    """Phrases of max(min(`max_tokens`, ⌈tokens / `min_chunks`⌉), `floor`) subwords.
 
     `basis`: the tokens of the sentence, or of the padded batch as in the released code, so that a translation depends on its
     batch.
@@ -159,7 +159,7 @@ Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class SoftmaxConfig(Config):
-    """Softmax over the target vocabulary, with label smoothing in training (spec §7).
+    """Softmax over the target vocabulary, with label smoothing in training.
 
     `excluded`: special tokens with probability 0, such as the start token in Marian models. It needs `bias: true` and
     `smoothing: kl`, which puts no mass on them.
@@ -179,15 +179,15 @@ class SoftmaxConfig(Config):
 
 
 class ContinuousConfig(Config):
-    """A vector near the fixed vector of the word (P003; spec §4): data with `subwords: {kind: words, vectors: FILE}`.
+    """A vector near the fixed vector of the word (P003): data with `subwords: {kind: words, vectors: FILE}`.
 
-    `loss`: see spec §4.3; lambda1 and lambda2 belong to the regularised forms, lambda_released to the released one.
+    `loss`: see `losses/vmf.py`; lambda1 and lambda2 belong to the regularised forms, lambda_released to the released one.
     `margin_weight`: adds the max-margin loss, times this, to `loss`; it then learns to tell a word from its nearest rival.
     `margin`: by how much the cosine of the right word has to win in a max-margin loss. `rival`: the word that it is compared
     with, informative (near to the prediction and far from the right word, as in Kumar and Tsvetkov) or nearest (to the
     prediction). `rivals`: look for it among this number of rows of the table, drawn for each batch, so that an update does not
     depend on its size; null = all.
-    `approximation`: the von Mises-Fisher normaliser, exact, as in the released code, or by the bound of spec §4.2.
+    `approximation`: the von Mises-Fisher normaliser, exact, as in the released code, or a bound (`losses/vmf_normalizer.py`).
     `hidden_layer`: one more layer, with ReLU, before the vector.
     """
 
@@ -216,7 +216,7 @@ class ContinuousConfig(Config):
 
 
 class FertilityConfig(Config):
-    """The module that predicts whether a source token becomes a word or a phrase (spec §4.8); `fertility train` adds it.
+    """The module that predicts whether a source token becomes a word or a phrase; `fertility train` adds it.
 
     `inputs`: the token's embedding, its encoder state, or both; `widths` of the inner layers. `shift`: what is taken off the
     logit of each class because training saw other shares of classes than there are; empty: nothing.
@@ -236,7 +236,7 @@ class FertilityConfig(Config):
 
 class WordOrPhraseConfig(ContinuousConfig):
     """Continuous output over words and phrases. `score`: how the gate of the `fertility` module, if there is one, enters
-    the score (spec §4.9): log λ + log density (mixture), or as in the paper (density) or its released code."""
+    the score: log λ + log density (mixture), or as in the paper (density) or its released code."""
 
     kind: Literal["word_or_phrase"]  # type: ignore[assignment]
     score: Literal["mixture", "density", "released"] = "mixture"

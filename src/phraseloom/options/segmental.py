@@ -1,4 +1,4 @@
-"""Options of models that write segments (NPMT; spec §5). No torch here: recipes are checked without it."""
+"""Options of models that write segments (NPMT). No torch here: recipes are checked without it."""
 
 from __future__ import annotations
 

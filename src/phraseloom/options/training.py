@@ -32,7 +32,7 @@ class AdamConfig(Config):
 
 
 class InverseSqrtConfig(Config):
-    """rate(s) = factor · width^-0.5 · min(s^-0.5, s · warmup^-1.5), s from 1 (spec §7)."""
+    """rate(s) = factor · width^-0.5 · min(s^-0.5, s · warmup^-1.5), s from 1."""
 
     kind: Literal["inverse_sqrt"] = "inverse_sqrt"
     factor: PositiveFloat = 1.0

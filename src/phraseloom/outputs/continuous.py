@@ -1,5 +1,5 @@
 """Continuous output: predict a vector ê; the word is the one with the nearest fixed unit vector (Kumar and Tsvetkov 2019;
-P003; spec §4).
+P003).
 
     ê = W h + b                              or, with a hidden layer, W₂ relu(W₁ h + b₁) + b₂
     loss                                     between ê and the vector of the gold word (`losses/vmf.py`): no sum over words
@@ -16,7 +16,7 @@ distribution over words, beam search, scores and perplexities mean the same as w
     density   s(w) = λ · (log C_m(κ) + ê·e_w)                     as the paper has it
     released  s(w) = λ · (log C_m(log(1+κ)) + ê·e_w)              as the published program has it
 
-At m = 300 log C is near 427, so the last two act as a switch at λ = ½, not as a mixture (spec §4.9).
+At m = 300 log C is near 427, so the last two act as a switch at λ = ½, not as a mixture.
 
 Search never holds a large tensor of hypotheses × words: it compares a chunk of hypotheses with the whole table at a time.
 Each chunk costs one matrix product (the table is packed once), one pass in place for log p, and one pass for the largest

@@ -2,7 +2,7 @@
 
 The input is a source file, its translation and a file of links `i-j` (see `align/links.py`), line by line. If a source word
 is linked to two target words or more, these words in sentence order are one occurrence of a candidate. They need not be
-adjacent. Park and Tsvetkov 2019, §2.2, after Tang et al. 2016 (spec §4.7).
+adjacent. Park and Tsvetkov 2019, §2.2, after Tang et al. 2016.
 
 A file of candidates has one row per phrase and source word, columns separated by tabs:
 

@@ -1,4 +1,4 @@
-"""Fertility classes for the fertility module: how many target words a source word gives (spec §4.8).
+"""Fertility classes for the fertility module: how many target words a source word gives.
 
     4 classes   min(number, 3)
     2 classes   0 for at most one word, 1 for a phrase

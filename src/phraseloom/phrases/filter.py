@@ -1,4 +1,4 @@
-"""Filter phrase candidates: the five filters of Park and Tsvetkov 2019, §2.2, and those of their released code (spec §4.7).
+"""Filter phrase candidates: the five filters of Park and Tsvetkov 2019, §2.2, and those of their released code.
 
     length          at most `max_words` words
     count           at least `min_count` occurrences as the words of one source word
@@ -10,14 +10,14 @@
 
 A candidate is counted for the first filter that it fails, in this order.
 
-Pointwise mutual information of the words of a phrase in a text of N words, with c for occurrences (spec §4.7):
+Pointwise mutual information of the words of a phrase in a text of N words, with c for occurrences:
 
     PMI(w1 … wn) = log2( c(w1 … wn) N^(n-1) / (c(w1) ⋯ c(wn)) )
 
 As in the collocation measures of nltk, the text is one stream of words: an n-gram may begin in one line and end in the next,
 unless `across_lines` is False.
 
-The part-of-speech filter of the released code of PCoNMT uses tags of the Penn Treebank (spec §4.7.3):
+The part-of-speech filter of the released code of PCoNMT uses tags of the Penn Treebank:
 
     2 words   adjective or noun, noun
     3 words   adjective or noun, any, adjective or noun

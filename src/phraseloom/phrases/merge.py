@@ -1,4 +1,4 @@
-"""Merge the words of phrases into one token, and count the fertility of each source word (spec §4.7.4, §4.8).
+"""Merge the words of phrases into one token, and count the fertility of each source word.
 
     longest    the longest phrase of the table, from left to right; for text without translation (`segmenters.word_phrases`)
     aligned    the longest phrase of the table whose words share a source word

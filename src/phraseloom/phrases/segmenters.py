@@ -1,7 +1,7 @@
 """Segmenters split the subwords of a sentence into phrases: fixed lengths, Algorithm 1 on a parse tree, longest table match.
 
 Xu, van Genabith, Xiong, Liu and Zhang, "Learning Source Phrase Representations for Neural Machine Translation",
-ACL 2020, §3 (spec §3.1, §3.6). The phrases of a sentence are a list of sizes: positive numbers, from left to right, whose sum
+ACL 2020, §3. The phrases of a sentence are a list of sizes: positive numbers, from left to right, whose sum
 is the number of subwords + 1, because the end of the sentence (EOS) is a token too.
 
 Datasets and models store a segmenter as a folder with `segmenter.json` (format, kind, options) and, for a table,
@@ -42,7 +42,7 @@ def fixed_sizes(tokens: int, limit: int) -> list[int]:
 
 
 def tree_sizes(joints: Sequence[int], counts: Sequence[int], limit: int) -> list[int]:
-    """Phrases of at most `limit` tokens by Algorithm 1 (spec §3.6); EOS is a word of the tree here.
+    """Phrases of at most `limit` tokens by Algorithm 1; EOS is a word of the tree here.
 
     From right to left, a phrase starts as the largest sub-tree at the right edge with at most `limit` tokens, and grows by
     its left neighbours of the same depth while they fit. A word with more tokens is a phrase of its own.

@@ -1,4 +1,4 @@
-"""Stop-words: words that do not make a phrase of their own (spec §4.7), in lower case, as the Moses tokeniser splits them.
+"""Stop-words: words that do not make a phrase of their own, in lower case, as the Moses tokeniser splits them.
 
 Articles, pronouns, forms of the auxiliary and modal verbs, prepositions, conjunctions and particles. We wrote the lists.
 """
@@ -67,7 +67,7 @@ celui celle ceux celles chacun chacune quelqu' miens miennes tiens tiennes siens
 eût pouvaient devaient pourraient devraient voudraient faut via durant sauf voici voilà l d j n c m t s qu ’
 """
 
-# The released code rejects a phrase with any of these (spec §4.7.3).
+# The released code rejects a phrase with any of these.
 _RELEASED = "the an a ve ll i s d m re t"
 
 _OF_LANGUAGES = {"en": _ENGLISH, "de": _GERMAN, "fr": _FRENCH}

@@ -1,4 +1,4 @@
-"""The vectors of a vocabulary: from those of a `.vec` file (Kumar and Tsvetkov 2019; spec §4.4), or random ones.
+"""The vectors of a vocabulary: from those of a `.vec` file (Kumar and Tsvetkov 2019), or random ones.
 
     word, phrase    v / (|v| + 1e-6), divided by its length once more; then transformed, and divided by its length again; a row
                     that the transformation makes 0 stays as it is

@@ -1,4 +1,4 @@
-"""A vocabulary of whole words and of phrases joined into one token (Park and Tsvetkov 2019, §2.2; spec §4.4, §4.7).
+"""A vocabulary of whole words and of phrases joined into one token (Park and Tsvetkov 2019, §2.2).
 
 Ids: the four specials, the most frequent words, then the most frequent phrases. A phrase outside the vocabulary is read as
 its words; a word outside it is unknown.

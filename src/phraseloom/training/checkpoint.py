@@ -7,7 +7,7 @@
 A checkpoint is written under a hidden name, every file fsynced, the manifest last, and then renamed. It is complete only if its
 manifest verifies. The links are for convenience: a run resumes from the newest complete checkpoint.
 
-Averaging: each parameter is the arithmetic mean over the checkpoints (spec §7), summed in float64, so the order of the
+Averaging: each parameter is the arithmetic mean over the checkpoints, summed in float64, so the order of the
 checkpoints changes at most the last bit.
 """
 

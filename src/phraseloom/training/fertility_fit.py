@@ -1,4 +1,4 @@
-"""Learning fertility from items: Adam on the weighted cross-entropy; of all epochs the best stays (spec §4.8).
+"""Learning fertility from items: Adam on the weighted cross-entropy; of all epochs the best stays.
 
 The same items, options and number of threads give the same parameters.
 """

@@ -49,7 +49,7 @@ ALIGNMENT = 16  # elements: every parameter starts on a cache line
 
 
 def inverse_sqrt(step: int, *, factor: float, width: int, warmup: int) -> float:
-    """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5), step from 1 (Vaswani et al. 2017, 5.3; spec §7)."""
+    """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5), step from 1 (Vaswani et al. 2017, 5.3)."""
     return factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 

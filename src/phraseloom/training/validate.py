@@ -2,7 +2,7 @@
 
 Perplexity is exp of the mean negative log-likelihood per target token with EOS, without label smoothing; for a language model
 also per word of the raw text (metrics/perplexity.py). The loss is the training objective without dropout. Continuous output
-also has the cosine loss, the mean of 1 - cos(ê, e) over the same tokens (P003; spec §4.3). BLEU is sacreBLEU on detokenised
+also has the cosine loss, the mean of 1 - cos(ê, e) over the same tokens (P003). BLEU is sacreBLEU on detokenised
 raw text, with its signature.
 """
 

@@ -3,7 +3,7 @@
 Attention: the weights of every head on the axes of the whole layer (0 if a head has no slot of an order), and the share of
 attention to each order. Rows and columns are those of `analysis/heatmap.py`, which shows the mean over heads. Source phrases:
 the weight of each token in its phrase, and how much of each phrase a token reads in the combination network of every layer
-(P001 §3.4; spec §3.5).
+(P001 §3.4).
 """
 
 from __future__ import annotations

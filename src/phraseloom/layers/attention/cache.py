@@ -3,7 +3,7 @@
 Rows are hypotheses, sentence by sentence: row = sentence * beam + hypothesis. A *growing* cache belongs to
 self-attention: the slots that end at each step, in every row. A *fixed* cache belongs to cross-attention: made once
 from the source, one entry a sentence, shared by the hypotheses of that sentence, so that a beam costs no copies of the
-source. Both hold the windows that have begun and not ended (spec §1.6): of keys and values in the one, of n-gram
+source. Both hold the windows that have begun and not ended: of keys and values in the one, of n-gram
 queries in the other.
 """
 

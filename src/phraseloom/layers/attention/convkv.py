@@ -1,10 +1,10 @@
-"""ConvKV scores: the keys and values of a slot are convolutions over its tokens (P002 eq. 5; spec §1.1).
+"""ConvKV scores: the keys and values of a slot are convolutions over its tokens (P002 eq. 5).
 
     K_j = Σ_{k<n} x_k[s+k] Wk[k]      V_j = Σ_{k<n} x_k[s+k] Wv[k]      A[i,j] = q_i · K_j / √E      (s: first token of slot j)
 
 One query q_i = x_q[i] Wq is scored against the slots of every order; interleaved structures have one query a query
-order, itself a window of m tokens (spec §1.4). The slots of all orders stand side by side, so that the scores are one
-product (spec §2e).
+order, itself a window of m tokens. The slots of all orders stand side by side, so that the scores are one
+product.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Attention by flash kernels, one call an order: the same numbers, and the scores are never in memory.
 
-    q̂ = the n taps of a query side by side      k̂_j = key_{j-n+1} … key_j side by side         A_n = q̂ k̂ᵀ     (spec §2b)
-    o_n, L_n = flash(q̂, k̂, V_n)                L = log Σ_n e^{L_n}      o = Σ_n e^{L_n - L} o_n                 (spec §2c)
+    q̂ = the n taps of a query side by side      k̂_j = key_{j-n+1} … key_j side by side         A_n = q̂ k̂ᵀ
+    o_n, L_n = flash(q̂, k̂, V_n)                L = log Σ_n e^{L_n}      o = Σ_n e^{L_n - L} o_n
 
 The queries are scaled already; with token and ConvKV scores the keys are those of slots, and n taps are one. The backward
 of every order is the backward of its flash kernel *with the global o and L*: since P = e^{A - L} and

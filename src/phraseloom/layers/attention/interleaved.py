@@ -1,5 +1,4 @@
-"""Interleaved arrangement: n-gram queries attend to n-gram slots, and a convolution joins their contexts (P002 §3.3;
-spec §1.4).
+"""Interleaved arrangement: n-gram queries attend to n-gram slots, and a convolution joins their contexts (P002 §3.3).
 
 Each query order m gives one context v^(m) an m-gram: heterogeneous attention whose query is the m-gram. The m-grams
 that contain token i, and do not reach beyond i where the future is hidden, make its output:

@@ -1,7 +1,7 @@
 """Which slot may be seen by which query: padding and causality, computed once a forward pass and shared by all layers.
 
 A slot of order n is named by its last token j and covers j-n+1 … j. Masks are boolean and True means hidden (may NOT be
-used), as in spec §1.5:
+used):
 
     hidden if  j >= length (it ends on padding),  or (causal) j > position of the query,
     or  j < n-1 (it would begin before the text)

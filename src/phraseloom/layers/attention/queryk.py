@@ -4,7 +4,7 @@
     A[i,j] = Σ_{k<n} q_i^(k) · key_{s+k} / √(n·E)      (s: first token of slot j)
 
 Values are convolutions as in ConvKV. Each tap is one row of queries: a single product with the keys of the tokens gives
-the scores S_k of every tap, and those of a slot are a sum along a diagonal (spec §2a),
+the scores S_k of every tap, and those of a slot are a sum along a diagonal,
 
     A[i,j] = Σ_k S_k[i, j-n+1+k]        (slot j ends at token j)
 

@@ -1,4 +1,4 @@
-"""Relative scores: token attention that also sees the distance of query and key (Shaw et al. 2018; spec §7).
+"""Relative scores: token attention that also sees the distance of query and key (Shaw et al. 2018).
 
     A[i,j] = q_i · (k_j + aK[c(j-i)]) / √E        z_i = Σ_j p[i,j] (v_j + aV[c(j-i)])        c clips to [-k, k]
 

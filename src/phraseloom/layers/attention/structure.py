@@ -3,12 +3,12 @@
 A head sees G *blocks* of slots, one slot for each of the K tokens in every block, and there are J orders of *query
 n-grams*, one query for each of the Q tokens in every order. Slots and query n-grams are named by their **last** token:
 slot j of order n covers the tokens j-n+1 … j. So every order has K slots and all share the padding and causal masks of
-ordinary attention (spec §1.5):
+ordinary attention:
 
     row    m·Q + i   the query n-gram of order query_orders[m] that ends at token i
     column g·K + j   the slot of block g that ends at token j; its order is that of the head in that block
 
-The first n-1 slots of an order would begin before the sentence. `zero_extended` structures (homogeneous, spec §1.2)
+The first n-1 slots of an order would begin before the sentence. `zero_extended` structures (homogeneous)
 have them, with zero vectors for what is missing; in the others they do not exist and are hidden.
 """
 

@@ -1,6 +1,6 @@
 """Token scores: ordinary scaled dot-product attention (Vaswani et al. 2017), the n-gram score of order 1.
 
-    A[i,j] = q_i · k_j / √E        q = x_q Wq,  k = x_k Wk,  v = x_k Wv        (no biases: spec §1.1)
+    A[i,j] = q_i · k_j / √E        q = x_q Wq,  k = x_k Wk,  v = x_k Wv        (no biases)
 
 One parameter holds the three matrices, rows Wq | Wk | Wv, so that self-attention makes them in one product.
 """

@@ -3,7 +3,7 @@
 A window of n taps over the tokens j-n+1 … j is a sum of n shifted projections, so that no window is ever laid out in
 memory:
 
-    y[j] = Σ_{k<n} x[j-n+1+k] W[k]  =  Σ_{k<n} (x W[k]) shifted by n-1-k      (spec §2f; tokens before the first are zero)
+    y[j] = Σ_{k<n} x[j-n+1+k] W[k]  =  Σ_{k<n} (x W[k]) shifted by n-1-k      (tokens before the first are zero)
 
 All taps of a block are rows of one packed matrix, and one product of the input with it gives all x W[k]. A `Layout`
 says which columns of that product are summed into which output; `gather` makes the outputs, heads apart, in one pass
@@ -91,7 +91,7 @@ class Layout:
         return found
 
     def initialise(self, weight: Tensor, draw: Draw) -> None:
-        """Draw every matrix with the fans of spec §1.8: windows count as inputs, the taps of a query kernel as outputs.
+        """Draw every matrix with fans in which windows count as inputs, the taps of a query kernel as outputs.
 
         The heads of an order are drawn as a part of the whole D × D matrix.
         """
