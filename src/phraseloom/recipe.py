@@ -22,7 +22,7 @@ from phraseloom.config import Config, Place, Places, Whole, merge, one_of, read_
 from phraseloom.options.data import DataConfig, TextDataConfig
 from phraseloom.options.decoding import DecodingConfig, GenerationConfig
 from phraseloom.options.language_model import LanguageModelConfig
-from phraseloom.options.model import ModelConfig
+from phraseloom.options.model import ModelConfig, WordOrPhraseConfig
 from phraseloom.options.training import TrainingConfig
 
 FORMAT = 1
@@ -98,6 +98,11 @@ class Recipe(Config):
         if kind == "word_or_phrase" and not subwords.phrases:
             raise ValueError(
                 "model.output: {kind: word_or_phrase} needs phrases in the vocabulary: data.subwords.phrases"
+            )
+        if isinstance(self.model.output, WordOrPhraseConfig) and self.model.output.fertility is not None:
+            raise ValueError(
+                "model.output.fertility is the gate of a trained model, and this one would not be trained: training.fertility, "
+                "or phraseloom fertility train, adds one that is"
             )
         if self.training.fertility is not None and (kind != "word_or_phrase" or self.data.target_phrases is None):
             raise ValueError(

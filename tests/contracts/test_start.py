@@ -23,8 +23,9 @@ from phraseloom.recipe import AnyRecipe, LanguageModelRecipe, load_recipe
 from phraseloom.training.start import StartReport, _part, measure_start, random_batch
 
 SIZE = 60
-ATTENTIONS = ["token", "relative", *(f"{s} {a}" for s in ("convkv", "queryk")
-              for a in ("homogeneous 22", "heterogeneous 1-2", "heterogeneous 1-2-3", "interleaved 1-2"))]  # fmt: skip
+ATTENTIONS = ["token", "relative", "queryk interleaved 1-2 keys-per-order", *(f"{s} {a}" for s in ("convkv", "queryk")
+              for a in ("homogeneous 22", "heterogeneous 1-2", "heterogeneous 1-2-3", "interleaved 1-2",
+                        "heterogeneous 1-2 gated"))]  # fmt: skip
 PHRASES: dict[str, Any] = {
     "none": None,
     "max": {"attention": "none", "transparent": False},
@@ -33,6 +34,7 @@ PHRASES: dict[str, Any] = {
     "max-attn-ta": {},
     "gated": {"attention": "gated", "transparent_tokens": True},
     "token-residual": {"residual": "token"},
+    "no-network": {"combination_width": 0},
 }
 
 

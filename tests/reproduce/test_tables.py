@@ -141,6 +141,7 @@ def test_no_claim_says_more_than_its_comparison() -> None:
 
 WIDENED = {
     "000-language-model": [("wide", "12")],
+    "001-multi30k": [("wide", "pr")],
     "001-parts": [("wide", "pr"), ("wide", "pr-zero")],
     "002-orders": [("wide-interleaved", "interleaved"), ("wide-123", "123")],
 }

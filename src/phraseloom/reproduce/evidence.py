@@ -9,7 +9,8 @@ A second table has the log-likelihood of the reference on the test set beside BL
     difference = mean over seeds and sentences of ln p(reference | source) of one row − that of the other, nats a sentence
 
 The short table has only the claims on BLEU (not on BLEU by length) whose rows have several seeds. It is in groups of papers:
-first the claims of the papers, then our own questions. Tables of no paper are left out.
+first the claims of the papers, then those of our own questions that have a short wording. A claim that several tables test is
+named once. Tables of no paper are left out.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ OURS = re.compile(r" ?\(our question, not the papers?'s?\)")
 class ClaimEvidence:
     """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured.
 
-    `short`: its cells in the short table; `on_bleu`: whether it is about BLEU as one number; `seeds`: the least number of the
-    rows, and `updates` of their trainings; `ours`: whether it is our own question, which no paper answers.
+    `short`: its cells in the short table, none if it is not there; `on_bleu`: whether it is about BLEU as one number; `seeds`:
+    the least number of the rows, and `updates` of their trainings; `ours`: whether it is our own question, which no paper
+    answers.
     """
 
     table: str
@@ -91,7 +93,7 @@ def evidence_table(
         hint = "reproduce TABLE --scale small --seeds 1,2,3 writes some"
         raise UsageError(f"no table of another scale than {NO_EVIDENCE}: there is no evidence", file=folder, hint=hint)
     if short:
-        return _short([claim for claim in shown if claim.seeds > 1 and claim.on_bleu], page)
+        return _short([claim for claim in shown if claim.short and claim.seeds > 1 and claim.on_bleu], page)
     budgets = list(dict.fromkeys(claim.budget for claim in shown))
     lines = [_line(HEADERS), _line(["---"] * len(HEADERS))]
     for claim in shown:
@@ -151,9 +153,13 @@ def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
         wordings = list(dict.fromkeys(claim.short[0] for claim in group))
         group.sort(key=lambda claim: (claim.ours, wordings.index(claim.short[0]), claim.updates, claim.short[4]))
         lines += [_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 1)])] if group else []
+        above = ""
         for claim in group:
-            *cells, trained, verdict = claim.short
-            lines.append(_line((*cells, f"[{trained}]({_link(claim.place, page)})", verdict)))
+            says, *cells, trained, verdict = claim.short
+            lines.append(
+                _line(("" if says == above else says, *cells, f"[{trained}]({_link(claim.place, page)})", verdict))
+            )
+            above = says
     if not lines:
         return "No claim on BLEU has several seeds yet.\n"
     return "\n".join([_line(SHORT_HEADERS), "|" + "---|" * len(SHORT_HEADERS), *lines]) + "\n"
@@ -245,9 +251,11 @@ def _claim(
     cells = (says, comparison, paper, ours, str(seeds), updates, verdict)
     plain = claim.short or OURS.sub("", claim.says) + (f", by {claim.by:g} or more" if claim.by else "")
     plain += "" if claim.where else " (ours)"
-    trained = ", ".join(filter(None, [budget.partition(",")[0], updates, claim.budget or _rate(budget)]))
+    known = [budget.partition(",")[0], updates if numbers else "", claim.budget or _rate(budget)]
+    trained = ", ".join(filter(None, known))
     word = stored["verdict"]
-    short = (plain, paper, ours, str(seeds), trained, f"**{word}**" if word in LOUD else word)
+    listed = (plain, paper, ours, str(seeds), trained, f"**{word}**" if word in LOUD else word)
+    short = listed if claim.where or claim.short else ()
     on_bleu = isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t") and not metric.is_series
     return ClaimEvidence(
         name, scale, place, cells, budget, short, on_bleu, seeds, min(numbers, default=0), not claim.where

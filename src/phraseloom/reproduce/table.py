@@ -215,8 +215,8 @@ class ClaimConfig(Config):
     is a difference of differences: what the rows gain over `than` at `labels`, against what they gain at `than_label`. The
     names `first` and `last` mean the first and the last label of the series. `beyond`: two rows; what the rows gain over `than`
     is compared with what the first of the two gains over the second. `times`: a factor on the numbers of `than`. A claim
-    without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there; `budget`, what to
-    know about the trainings beside their text and updates, such as the learning rate.
+    without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there (a claim of ours is
+    there only with it); `budget`, what to know about the trainings beside their text and updates, such as the learning rate.
     """
 
     says: str
