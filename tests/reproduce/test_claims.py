@@ -443,3 +443,27 @@ def test_a_floor_of_a_series_is_that_of_its_best_label() -> None:
         found = result({"entropy": {"a": {1: one}}}, claims=claims, floor=floor)
         compare_rows(found)
         assert found.judged[0].verdict == says
+
+
+def test_rows_of_the_same_trained_models_are_compared_in_pairs() -> None:
+    """What both runs of a pair share cancels; seeds that one row lacks are left out, and the order of the seeds is free."""
+    apart = {seed: by_length(seed, {"short": 10.0 * seed, "long": 10.0 * seed}) for seed in (1, 2, 3)}
+    better = {seed: by_length(seed, {"short": 10.0 * seed + 0.5, "long": 10.0 * seed + 0.5}) for seed in (3, 1, 2, 4)}
+    found = {}
+    for shares in (None, "b"):
+        of = result({"groups": {"a": better, "b": apart}})
+        row = of.table.rows["a"].model_copy(update={"shares": shares})
+        of.table = of.table.model_copy(update={"rows": {**of.table.rows, "a": row}})
+        found[shares] = Judge(of).rows("", "groups", "a", "b", "short")
+    alone, paired = found[None], found["b"]
+    assert alone is not None and alone.p is not None and alone.p > 0.5
+    assert paired is not None and (paired.mean, paired.low, paired.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert paired.seeds == 3
+
+
+@pytest.mark.parametrize(("shares", "of"), [("c", {}), ("b", {"shares": "a"})])
+def test_only_a_row_with_models_of_its_own_shares_them(shares: str, of: dict[str, Any]) -> None:
+    data = table_data({})
+    data["rows"] = {"a": {"label": "a", "shares": shares}, "b": {"label": "b", **of}}
+    with pytest.raises(ValueError, match="row a: no row with models of its own"):
+        TableConfig.model_validate(data)

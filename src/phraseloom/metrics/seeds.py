@@ -5,7 +5,8 @@
 
 `s²_A` is the sample variance of the K_A scores of A on the test set: the effect of another training run. `v` is the effect of
 another test set: every resample has the same sentences for both systems and all seeds, so it is paired (Koehn 2004). The runs
-of A and B are independent, so the seeds are not paired. The random effect of each run on each sentence is part of `s²/K` and,
+of A and B are independent, so the seeds are not paired. (Where A and B are the same trained models, in two ways, give their
+differences run by run: `SeedScores.minus`.) The random effect of each run on each sentence is part of `s²/K` and,
 divided by K, of `v` too, so V is slightly too large.
 
 Welch's t (Welch 1947): D / √V is compared with Student's t. Its degrees of freedom match the mean and the variance of V

@@ -343,7 +343,17 @@ class Judge:
     def rows(
         self, task: str, metric: str, row: str, other: str | float, label: str | None = None, *, times: float = 1.0
     ) -> SeedDifference | None:
-        """The difference of one row to `times` another row, or to a number; None if one is not measured."""
+        """The difference of one row to `times` another row, or to a number; None if one is not measured.
+
+        Two rows of the same trainings are compared in pairs, over the seeds that both have.
+        """
+        if isinstance(other, str) and self.result.table.models_of(row) == self.result.table.models_of(other):
+            both = set(self._numbers(task, metric, row, label)) & set(self._numbers(task, metric, other, label))
+            mine, its = (self._scores(task, metric, each, label, both) for each in (row, other))
+            if mine is None or its is None:
+                return None
+            gain = mine.scores.minus(its.scores.times(times))
+            return self._of(Scored(gain, mine.drawable and its.drawable, None), 0.0)
         second = other if isinstance(other, float) else self._scores(task, metric, other, label)
         if isinstance(second, Scored) and times != 1.0:
             second = replace(second, scores=second.scores.times(times))
@@ -389,8 +399,8 @@ class Judge:
         self, task: str, metric: str, row: str, label: str | None, seeds: Container[int] | None = None
     ) -> Scored | None:
         """The numbers of a row and their resamples, of all seeds or only of `seeds`."""
-        numbers = self._numbers(task, metric, row, label)
-        numbers = {seed: value for seed, value in numbers.items() if seeds is None or seed in seeds}
+        found = sorted(self._numbers(task, metric, row, label).items())
+        numbers = {seed: value for seed, value in found if seeds is None or seed in seeds}
         if not numbers:
             return None
         draws = self._draws(task, metric, label or "")

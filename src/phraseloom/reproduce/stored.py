@@ -97,9 +97,16 @@ def judged_table(path: Path, recipes: Path | None) -> Mapping[str, Any]:
     if current is None:
         return content
     new, old = definition(current), content.get("definition")
-    if not isinstance(old, dict) or all(new.get(key) == old.get(key) for key in ("claims", "floor")):
+    if not isinstance(old, dict):
+        return content
+    if all(new.get(key) == old.get(key) for key in ("claims", "floor")) and _shares(new) == _shares(old):
         return content
     return as_json(read_result(path.parent, recipes))
+
+
+def _shares(table: Mapping[str, Any]) -> dict[str, str]:
+    """Which rows of a definition have the models of which others."""
+    return {name: row["shares"] for name, row in table.get("rows", {}).items() if row.get("shares")}
 
 
 def _definition_of(name: str, recipes: Path) -> TableConfig | None:
@@ -108,7 +115,7 @@ def _definition_of(name: str, recipes: Path) -> TableConfig | None:
 
 
 def _with_claims_of(current: TableConfig, stored: TableConfig, scale: Scale) -> TableConfig:
-    """The stored table with the claims and the floor of its current definition, and the paper's numbers.
+    """The stored table with the claims, the floor, the paper's numbers and the shared models of its current definition.
 
     Rows and metrics that these claims need and the stored table lacks are added without numbers.
     """
@@ -121,7 +128,7 @@ def _with_claims_of(current: TableConfig, stored: TableConfig, scale: Scale) -> 
         old[key] = {k: there.get(k, v) for k, v in new.get(key, {}).items() if k in there or k in needed} | there
     for name, row in new["rows"].items():
         if name in stored.rows:
-            old["rows"][name] |= {"paper": row["paper"]} if "paper" in row else {}
+            old["rows"][name] |= {key: row[key] for key in ("paper", "shares") if key in row}
         elif name in old["rows"]:
             old["rows"][name] = {**row, "not_run": {**row.get("not_run", {}), scale: ADDED}}
     return TableConfig.model_validate({**old, **{key: new.get(key) for key in ("claims", "floor") if key in new}})

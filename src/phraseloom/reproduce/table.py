@@ -195,11 +195,13 @@ MetricConfig = Annotated[TextMetric | JsonMetric | RunMetric | ReachedMetric | T
 class RowConfig(Config):
     """One system. `recipe` of each scale beside the folder of tables; `not_run`: why there is none at a scale.
 
-    `paper`: the paper's numbers by metric, or by task and metric; a series by label.
+    `shares`: the row whose trained models this row has too, with another search or an added module; the two are compared in
+    pairs, seed by seed. `paper`: the paper's numbers by metric, or by task and metric; a series by label.
     """
 
     label: str
     recipe: dict[Scale, str] = Field({})
+    shares: Name | None = None
     overrides: dict[Scale, list[str]] = Field({})
     variables: dict[Scale | Literal["all"], Words] = Field({})
     not_run: dict[Scale, str] = Field({})
@@ -215,7 +217,7 @@ class ClaimConfig(Config):
     is a difference of differences: what the rows gain over `than` at `labels`, against what they gain at `than_label`. The
     names `first` and `last` mean the first and the last label of the series. `beyond`: two rows; what the rows gain over `than`
     is compared with what the first of the two gains over the second. `times`: a factor on the numbers of `than`. A claim
-    without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there (a claim of ours is
+    without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there (our own claims are
     there only with it); `budget`, what to know about the trainings beside their text and updates, such as the learning rate.
     """
 
@@ -370,6 +372,8 @@ class TableConfig(Config):
                 self._known(f"metric {key}", "row", [metric.relative_to], self.rows)
         for name, row in self.rows.items():
             self._known(f"row {name}", "task", row.tasks or [], self.tasks)
+            owners = [each for each, other in self.rows.items() if other.shares is None]
+            self._known(f"row {name}", "row with models of its own", [row.shares] if row.shares else [], owners)
             for task in self.tasks_of(name):
                 self._known(f"paper numbers of row {name}", "metric", self.paper_of(name, task), self._measured())
             for scale, config in self.scales.items():
@@ -394,6 +398,10 @@ class TableConfig(Config):
     def tasks_of(self, row: str) -> list[str]:
         """The tasks of a row; one without a name where the table has none."""
         return (self.rows[row].tasks or list(self.tasks)) or [""]
+
+    def models_of(self, row: str) -> str:
+        """The row whose trained models a row has: itself, or the one that it shares them with."""
+        return self.rows[row].shares or row
 
     def paper_of(self, row: str, task: str) -> dict[str, Any]:
         """The paper's numbers of a row and task, by metric."""
