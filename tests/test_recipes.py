@@ -75,6 +75,14 @@ def test_phrases_of_the_dataset_need_a_segmenter() -> None:
     load_recipe(path, [wanted, "data.phrases={kind: table, file: phrases.txt}"])
 
 
+def test_a_gate_is_trained_or_it_is_not_there() -> None:
+    """An untrained gate would judge every checkpoint; `training.fertility` adds one that is trained."""
+    path = ROOT / "recipes" / "own" / "phrases.yaml"
+    assert load_recipe(path).training.fertility is not None
+    with pytest.raises(ConfigError, match=r"training\.fertility, or phraseloom fertility train, adds one"):
+        load_recipe(path, ["model.output.fertility={classes: 2}"])
+
+
 def test_the_best_cosine_loss_is_of_continuous_output() -> None:
     wanted = "training.best_by=cosine_loss"
     recipe = load_recipe(ROOT / "recipes" / "continuous" / "de-en_conmt.yaml", [wanted])
