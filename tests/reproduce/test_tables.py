@@ -34,6 +34,7 @@ TABLES = {
         "multi30k",
         "long",
         "long-short",
+        "long-dropout",
         "parts",
         "start",
         "attention",
@@ -198,7 +199,13 @@ def test_every_row_of_a_claim_has_its_metric(name: str, scale: Any, tmp_path: Pa
 
 
 def test_every_row_of_a_table_at_one_rate_has_it(tmp_path: Path) -> None:
-    rates = {"001-parts": 0.004, "001-start": 0.004, "001-long-short": 0.008, "002-layers": 0.004}
+    rates = {
+        "001-parts": 0.004,
+        "001-start": 0.004,
+        "001-long-short": 0.008,
+        "001-long-dropout": 0.008,
+        "002-layers": 0.004,
+    }
     for name, rate in rates.items():
         for row, recipe in trained(name, "small", tmp_path).items():
             assert recipe.training.schedule.peak == (0.001 if row.endswith("-post") else rate), (name, row)
@@ -236,6 +243,12 @@ def test_short_phrases_have_three_tokens_on_long_lines(tmp_path: Path) -> None:
     for row in ("attention-3", "pr-zero-3"):
         segments = recipes[row].model.phrases.segments.model_dump(include={"max_tokens", "min_chunks", "floor"})
         assert {phrase_length(n, **segments) for n in (3, 12, 36, 60)} == {3}, row
+
+
+def test_rows_with_more_dropout_differ_by_dropout_alone(tmp_path: Path) -> None:
+    rows = {row: recipe.model.model_dump() for row, recipe in trained("001-long-dropout", "small", tmp_path).items()}
+    for more, less in (("base-25", "base"), ("attention-25", "attention-3")):
+        assert rows[more] == {**rows[less], "dropout": 0.25}
 
 
 @pytest.mark.parametrize(
