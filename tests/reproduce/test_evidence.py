@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from phraseloom.errors import CorruptError, PhraseloomError, UsageError
 from phraseloom.metrics.seeds import quantile
@@ -77,7 +78,7 @@ def test_a_claim_shows_its_weakest_comparison_beside_that_of_the_paper(tmp_path:
     assert claim == "new is better, §5 ([009-table1](small/009-table1/table.md))"
     assert compared == "BLEU: a > base (weakest of 2)"
     assert (paper, here) == ("+2.00", "+1.25 (+0.25 … +2.25)")
-    assert (seeds, budget, verdict) == ("2", "5 to 6 updates (a)", "held")
+    assert (seeds, budget, verdict) == ("2", "5 to 6 updates (a)", "held (exploration)")
     assert "\n* (a) Two updates.\n" in evidence_table(tmp_path)
 
 
@@ -121,7 +122,7 @@ def test_scale_tiny_is_no_evidence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no table of another scale than tiny"):
         evidence_table(tmp_path)
     store(tmp_path, table(*BETTER))
-    assert [row[-1] for row in cells(evidence_table(tmp_path))] == ["held"]
+    assert [row[-1] for row in cells(evidence_table(tmp_path))] == ["held (exploration)"]
 
 
 def test_no_tables(tmp_path: Path) -> None:
@@ -183,12 +184,12 @@ def test_the_short_table_has_the_claims_with_several_seeds(tmp_path: Path) -> No
     group, (claim, paper, here, seeds, trained, verdict) = short_rows(tmp_path)
     assert group[0] == "**Phrasal attention (papers 000 and 002)**"
     assert claim == "new is better (ours)"
-    assert (paper, here, seeds, verdict) == ("+2.00", "+1.25 (+0.25 … +2.25)", "2", "**held**")
+    assert (paper, here, seeds, verdict) == ("+2.00", "+1.25 (+0.25 … +2.25)", "2", "held (exploration)")
     assert trained == "[Two updates., 5 to 6 updates](small/002-table1/table.md)"
     undecided = {**several["claims"][0], "verdict": "undecided", "reason": "few seeds"}
     store(tmp_path, {**several, "claims": [undecided]}, "small/002-table1")
-    assert "undecided (few seeds)" in evidence_table(tmp_path)
-    assert short_rows(tmp_path)[-1][-1] == "undecided"
+    assert "undecided (few seeds; exploration)" in evidence_table(tmp_path)
+    assert short_rows(tmp_path)[-1][-1] == "undecided (exploration)"
     by_length = {**several["definition"]["metrics"]["bleu"], "source": "s", "edges": "15,30"}
     speed = {"kind": "run", "title": "tokens/s", "read": "tokens_per_second"}
     for other in (by_length, speed):
@@ -232,6 +233,36 @@ def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:
         "[Text, 10 updates, rate 0.008",
         "[Text, 10,000 updates (10 epochs), rate 0.008",
     ]
+
+
+def test_a_verdict_names_its_hypothesis_or_is_exploration(tmp_path: Path) -> None:
+    """Only a registered claim without a caveat is bold in the short table."""
+    plain = {"says": "new", "short": "new is better", "metric": "bleu", "more": ["a"], "than": ["base"]}
+    caveat = {"caveat": "base is undertrained"}
+    for more, long, short in (
+        ({}, "held (exploration)", "held (exploration)"),
+        ({"registered": "7 H2"}, "held (experiment 7, H2)", "**held**"),
+        (
+            {"registered": "7 H2", **caveat},
+            "held (base is undertrained; experiment 7, H2)",
+            "held (base is undertrained)",
+        ),
+    ):
+        content = table(comparison("a > base", 1.25), claim={**plain, **more})
+        store(tmp_path, {**content, "table": "002-table1"}, "small/002-table1")
+        assert cells(evidence_table(tmp_path))[0][-1] == long
+        assert short_rows(tmp_path)[-1][-1] == short
+
+
+def test_registered_hypotheses_are_on_the_pages_of_experiments() -> None:
+    """Each hypothesis that a claim names, once, and none is left out."""
+    pages = {int(path.name[:3]): path.read_text() for path in (ROOT / "docs" / "experiments").glob("0*.md")}
+    stated = [
+        f"{number} {name}" for number, text in pages.items() for name in set(re.findall(r"\*\*(H\d+)\.\*\*", text))
+    ]
+    tables = [yaml.safe_load(path.read_text()) for path in (ROOT / "recipes" / "tables").glob("*.yaml")]
+    named = [claim["registered"] for part in tables for claim in part["claims"] if claim.get("registered")]
+    assert sorted(named) == sorted(stated) and len(named) > 40
 
 
 def test_log_likelihood_stands_beside_bleu(tmp_path: Path) -> None:

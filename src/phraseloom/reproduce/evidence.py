@@ -238,8 +238,9 @@ def _claim(
     comparison = f"{title}: {weakest['says']}"
     if len(measured) > 1:
         comparison += f" (weakest of {len(measured)})"
-    verdict = stored["verdict"] + (f" ({stored['reason']})" if stored["reason"] else "")
-    if verdict == NOT_MEASURED:
+    said = "; ".join(filter(None, [stored["reason"], claim.caveat, _registration(claim, stored)]))
+    verdict = stored["verdict"] + (f" ({said})" if said else "")
+    if stored["verdict"] == NOT_MEASURED:
         verdict = f"{len(measured)} of {number} comparisons measured"
     rows = [r for r in content["rows"] if r["row"] in claim.rows and r["run"]]
     seeds = min((len(row["run"]) for row in rows), default=len(content["seeds"]))
@@ -254,12 +255,21 @@ def _claim(
     known = [budget.partition(",")[0], updates if numbers else "", claim.budget or _rate(budget)]
     trained = ", ".join(filter(None, known))
     word = stored["verdict"]
-    listed = (plain, paper, ours, str(seeds), trained, f"**{word}**" if word in LOUD else word)
+    doubt = claim.caveat or ("" if claim.registered else _registration(claim, stored))
+    word = f"{word} ({doubt})" if doubt else f"**{word}**" if word in LOUD else word
+    listed = (plain, paper, ours, str(seeds), trained, word)
     short = listed if claim.where or claim.short else ()
     on_bleu = isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t") and not metric.is_series
     return ClaimEvidence(
         name, scale, place, cells, budget, short, on_bleu, seeds, min(numbers, default=0), not claim.where
     )
+
+
+def _registration(claim: ClaimConfig, stored: Mapping[str, Any]) -> str:
+    """The hypothesis that a verdict decides. A verdict on several seeds without one is exploration."""
+    if claim.registered:
+        return "experiment {}, {}".format(*claim.registered.split())
+    return "exploration" if stored["verdict"] in (*LOUD, "undecided") else ""
 
 
 def _support(claim: ClaimConfig, mean: float) -> float:

@@ -219,12 +219,16 @@ class ClaimConfig(Config):
     is compared with what the first of the two gains over the second. `times`: a factor on the numbers of `than`. A claim
     without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there (our own claims are
     there only with it); `budget`, what to know about the trainings beside their text and updates, such as the learning rate.
+    `registered`: the hypothesis of a registered experiment that it is at scale small, such as `10 H3`; `caveat`: what keeps
+    its verdict from being about the mechanism.
     """
 
     says: str
     where: str = ""
     short: str = ""
     budget: str = ""
+    registered: str = Field("", pattern=r"^(\d+ H\d+)?$")
+    caveat: str = ""
     metric: Name
     more: list[Name] = Field([])
     less: list[Name] = Field([])
