@@ -54,7 +54,11 @@ def test_a_line_says_what_came_out(tmp_path: Path) -> None:
         "2 held, 1 did not hold, 1 undecided, 1 not measured",
         "1, 2",
         "2.0",
+        "no",
     ]
+    write(tmp_path, table(sentences="table.sentences.json.xz"))
+    assert lines(index_page(tmp_path))[0][-1] == "stored"
+    write(tmp_path, table())
     assert "    phraseloom reproduce 009-table1 --scale tiny --seeds 1,2\n" in index_page(tmp_path)
 
 
@@ -65,7 +69,7 @@ def test_scales_have_sections_and_tables_an_order(tmp_path: Path) -> None:
     page = index_page(tmp_path)
     assert re.findall(r"## Scale (\w+)", page) == ["tiny", "small", "paper"]
     assert [line[0].partition("]")[0] for line in lines(page)] == ["[tiny/a", "[tiny/b", "[small/a", "[paper/b"]
-    assert lines(page)[0][1:] == ["1 not run", "none", "", ""]
+    assert lines(page)[0][1:] == ["1 not run", "none", "", "", "no"]
     assert "--scale paper --data-root corpora" in page and "--seeds" not in page
 
 

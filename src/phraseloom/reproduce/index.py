@@ -20,13 +20,14 @@ HEADING = "# Reproduced tables: results"
 HEADINGS = (HEADING.encode(), b"# Tables made ")  # the second is that of earlier versions
 VERDICTS = get_args(Verdict)
 STATES = ("run", "failed", "not run")
-HEADERS = ("table", "rows", "claims of the paper", "seeds", "minutes")
+HEADERS = ("table", "rows", "claims", "seeds", "minutes", "sentences")
 INDEX_LEGEND = """Rows: each row of a table counts once for each language pair. A row has failed if one of its steps failed or
 has not ended; its table gives the reason. Whether a claim held is decided by Welch's t over at least three seeds, after
 Holm's correction for the claims of a table. With two seeds, yes and no are preliminary. With one seed, they are only about
 these two runs, not about training. Not learned: the baseline is below the floor of its table. Path only: scale tiny shows
 that every part works, and says nothing about a claim. Minutes: training time, on the machine that the table names. Tables
-share trainings; each table counts its trainings once."""
+share trainings; each table counts its trainings once. Sentences: whether what the sentences contribute to each number is
+stored, so that anybody can recompute the intervals (`reproduce --recompute`)."""
 
 
 def write_index(folder: str | Path, recipes: Path | None = None) -> Path:
@@ -75,7 +76,8 @@ def _line(content: Content, link: str) -> list[object]:
     minutes = _whole_minutes(content["rows"])
     shown = "" if minutes is None else f"{minutes:.1f}"
     title = f"[{content['title']}]({link})"
-    return [title, _counted(rows, STATES), _counted(verdicts, VERDICTS), seeds, shown]
+    stored = "stored" if content.get("sentences") else "no"
+    return [title, _counted(rows, STATES), _counted(verdicts, VERDICTS), seeds, shown, stored]
 
 
 def _counted(counts: Counter[str], names: Sequence[str]) -> str:
