@@ -51,6 +51,7 @@ TABLES = {
         "multi30k",
         "tatoeba",
         "french",
+        "rivals",
         "npmt",
     ),
     "004": (
