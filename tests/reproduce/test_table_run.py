@@ -181,6 +181,14 @@ def test_rows_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any], 
         (half / "table.json").write_text(json.dumps(other))
         with pytest.raises(UsageError, match=f"not the same: {part} {name};"):
             make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    more = copy.deepcopy(stored)
+    more["definition"]["metrics"]["more"] = {"kind": "run", "title": "tokens/s", "read": "tokens_per_second"}
+    for row in more["rows"]:
+        if row["row"] == "base":
+            row["metrics"]["more"] = {**row["metrics"]["bleu"], "statistics": None}
+    (half / "table.json").write_text(json.dumps(more))
+    _, target, _ = make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    assert json.loads((target / "table.json").read_text())["rows"] == all_rows["rows"]
     elsewhere = {**stored, "table": "other"}
     (half / "table.json").write_text(json.dumps(elsewhere))
     _, target, _ = make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)

@@ -64,8 +64,8 @@ class RunOptions:
         typer.Option(
             metavar="FOLDER",
             help="Take the rows, and the seeds of rows, that are not chosen from the table stored in FOLDER (table.json and "
-            "its sentences). Its tasks, metrics and description of the scale must be the same; it may be another "
-            "table with rows of the same names and labels.",
+            "its sentences). Its tasks, metrics and description of the scale must be the same, but it may have more metrics; "
+            "it may be another table with rows of the same names and labels.",
         ),
     ] = None
     jobs: Annotated[

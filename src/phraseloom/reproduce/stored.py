@@ -159,10 +159,11 @@ def _difference(entry: Mapping[str, Any]) -> SeedDifference:
 
 
 def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Result:
-    """The result in a folder, for `take_rows`; of another table only the rows with the same name and label.
+    """The result in a folder, for `take_rows`; of another table only the rows with the same name and label, and the metrics of
+    this one.
 
-    Raises UsageError if it is of another scale, if tasks, metrics or description of the scale are not those of `table`, if it
-    has none of its rows, or if its sentences are not stored; CorruptError as `recompute`.
+    Raises UsageError if it is of another scale, if it lacks a task or metric of `table`, if that or the description of the
+    scale is different, if it has none of its rows, or if its sentences are not stored; CorruptError as `recompute`.
     """
     path = folder / JSON
     stored = read_result(folder)
@@ -173,7 +174,7 @@ def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Resu
     if stored.scale != scale:
         raise UsageError(f"no rows for this table: it has scale {stored.scale}, not scale {scale}", file=path)
     then, now = _measured_at(stored.table, scale), _measured_at(table, scale)
-    if others := [part for part in sorted({*then, *now}) if then.get(part) != now.get(part)]:
+    if others := [part for part in sorted(now) if then.get(part) != now[part]]:
         raise UsageError(f"no rows for this table: not the same: {', '.join(others)}", file=path, hint="run all rows")
     labels = {row: config.label for row, config in stored.table.rows.items()}
     same = {row for row, config in table.rows.items() if labels.get(row) == config.label}
@@ -181,7 +182,10 @@ def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Resu
         raise UsageError(
             f"no rows for this table: other labels now: {', '.join(others)}", file=path, hint="run all rows"
         )
-    stored.measured = {cell: numbers for cell, numbers in stored.measured.items() if cell[1] in same}
+    metrics = table.metrics_at(scale)
+    stored.measured = {
+        cell: numbers for cell, numbers in stored.measured.items() if cell[1] in same and cell[2] in metrics
+    }
     stored.facts = {place: facts for place, facts in stored.facts.items() if place[1] in same}
     if not _seeds(stored):
         raise UsageError("no rows for this table: none that was run has the name and label of a row here", file=path)
