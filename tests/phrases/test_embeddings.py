@@ -137,7 +137,16 @@ def test_settings_reach_gensim(fast_text: Any, monkeypatch: pytest.MonkeyPatch) 
     assert {name: given[name] for name in expected} == expected
     given.clear()
     trained(LINES, EmbeddingSettings(min_count=1))
-    defaults = {"vector_size": 300, "epochs": 5, "window": 5, "min_n": 3, "max_n": 6, "negative": 5, "alpha": 0.05}
+    defaults = {
+        "vector_size": 300,
+        "epochs": 20,
+        "sample": 1e-3,
+        "window": 5,
+        "min_n": 3,
+        "max_n": 6,
+        "negative": 5,
+        "alpha": 0.05,
+    }
     assert {name: given[name] for name in defaults} == defaults
     assert EmbeddingSettings().min_count == 5
 

@@ -124,8 +124,8 @@ def test_too_little_text() -> None:
 
 def test_the_advice_leaves_out_what_is_done_already() -> None:
     assert remedy() == (
-        "subtract their mean (data.subwords.center: true), or whiten them (data.subwords.whiten: true), or learn them with "
-        "--sample 0.001 --epochs 20 or from more text"
+        "subtract their mean (data.subwords.center: true), or whiten them (data.subwords.whiten: true), or learn them from "
+        "more text or in more epochs (embeddings train --epochs)"
     )
     learned = "learn them from more text or in more epochs (data.subwords.vectors.train)"
     assert remedy(center=True, learned=True) == f"whiten them (data.subwords.whiten: true), or {learned}"

@@ -97,7 +97,7 @@ class VectorTraining(Config):
     """How `prepare` learns vectors with `data.target_phrases`: on the training text, with its phrases joined and as it is.
 
     `text`: more text of the target language, plain, looked up under the data root. The other keys are options of `embeddings
-    train`; `sample` and `epochs` suit texts of a few million words, where fastText's defaults give vectors that are all alike.
+    train`.
     """
 
     text: list[FileName] = Field([])

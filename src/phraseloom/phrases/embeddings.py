@@ -48,17 +48,19 @@ class EmbeddingSettings:
     """How vectors are learned. `ngrams`: lengths in characters; `buckets`: rows for n-grams, None: as many as they need.
 
     `rate`: step size at the beginning, falling to 0; `sample`: tokens of a larger share of the text are left out at random.
+    fastText's own defaults are 5 epochs and a sample of 0.0001, with which texts of a few million words give vectors that are all
+    alike.
     """
 
     width: int = 300
-    epochs: int = 5
+    epochs: int = 20
     min_count: int = 5
     window: int = 5
     ngrams: tuple[int, int] = (3, 6)
     buckets: int | None = None
     negative: int = 5
     rate: float = 0.05
-    sample: float = 1e-4
+    sample: float = 1e-3
     seed: int = 1
 
 

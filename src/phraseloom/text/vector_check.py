@@ -266,10 +266,8 @@ def remedy(*, center: bool = False, whiten: bool = False, learned: bool = False)
     """What to do about `problems`. `center`, `whiten`: done already; `learned`: by `prepare`, not by `embeddings train`."""
     ways = [] if center or whiten else ["subtract their mean (data.subwords.center: true)"]
     ways += [] if whiten else ["whiten them (data.subwords.whiten: true)"]
-    if learned:
-        ways.append("learn them from more text or in more epochs (data.subwords.vectors.train)")
-    else:
-        ways.append("learn them with --sample 0.001 --epochs 20 or from more text")
+    where = "data.subwords.vectors.train" if learned else "embeddings train --epochs"
+    ways.append(f"learn them from more text or in more epochs ({where})")
     return ", or ".join(ways)
 
 

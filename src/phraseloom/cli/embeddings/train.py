@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0  # between two messages in an epoch
 ALIKE = 0.5  # mean cosine above which the vectors are called alike
-REMEDY = "the text is too short to tell words apart; more --epochs, a larger --sample (0.001) or more text help"
+REMEDY = "the text is too short to tell words apart; more --epochs, a larger --sample (0.01) or more text help"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class VectorOptions:
     """How vectors are trained, for which tokens, and how they are written."""
 
     width: Annotated[int, typer.Option(min=1, max=2**16, help="Size of the vectors.")] = 300
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 5
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 20
     min_count: Annotated[int, typer.Option(min=1, help="Skip rarer tokens.")] = 5
     vocabulary: Annotated[
         Path | None,
@@ -55,7 +55,7 @@ class VectorOptions:
     sample: Annotated[
         float,
         typer.Option(min=0.0, max=1.0, help="Subsample tokens with a larger relative frequency. 0: never."),
-    ] = 1e-4
+    ] = 1e-3
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 2, help="Random seed.")] = 1
     whiten: Annotated[
         bool,
@@ -72,7 +72,7 @@ class VectorOptions:
         if not 0 < self.rate < math.inf:
             raise UsageError(f"--rate {self.rate}", hint="a number above 0, such as 0.05")
         if math.isnan(self.sample):
-            raise UsageError("--sample nan", hint="a number from 0 to 1, such as 0.0001")
+            raise UsageError("--sample nan", hint="a number from 0 to 1, such as 0.001")
         if self.dimensions is not None and not self.whiten:
             what = f"--dimensions {self.dimensions} without --whiten"
             raise UsageError(what, hint="it keeps components of whitened vectors")
