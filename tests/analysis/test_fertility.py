@@ -15,6 +15,7 @@ from torch import Tensor
 from phraseloom.analysis.fertility import (
     ClassScore,
     FertilityScore,
+    at_recall,
     break_even,
     calibration_of,
     evaluate_fertility,
@@ -152,6 +153,16 @@ def test_reliability_and_break_even_by_hand() -> None:
     assert found.error == pytest.approx((2 * 0.4975 + 0.005 + 2 * 0.07 + 0.0) / 6)
     assert told["mean"] == pytest.approx(probability.mean())
     assert break_even(probability, is_phrase) == ClassScore(3, 3, 2)
+
+
+def test_precision_at_a_recall_by_hand() -> None:
+    """The likeliest tokens first, and the earlier of two; 2 of 3 phrases take the first four tokens."""
+    probability = np.array([0.2, 0.9, 0.5, 0.5, 0.6, 0.1])
+    is_phrase = np.array([False, True, False, True, False, True])
+    assert [at_recall(probability, is_phrase, share) for share in (0.0, 0.28, 0.6, 1.0)] == [
+        ClassScore(3, 0, 0), ClassScore(3, 1, 1), ClassScore(3, 4, 2), ClassScore(3, 6, 3),
+    ]  # fmt: skip
+    assert at_recall(probability, np.zeros(6, bool), 0.28) == ClassScore(0, 0, 0)
 
 
 def test_both_working_points() -> None:

@@ -59,9 +59,10 @@ def test_train_and_evaluate(command: Command) -> None:
         assert row.split() == [name, *(f"{100 * value:.2f}" for value in percents), str(one.total), str(one.predicted)]
     rows = [line.split()[0] for line in done.out.split("\n") if line]
     assert rows[3:7] == ["0", "1", "2", "3+"]
-    assert rows[9:13] == ["word", "phrase", "phrase,", "phrase,"]
+    assert rows[9:14] == ["word", "phrase", "phrase,", "phrase,", "phrase,"]
     trained, even = data["as_trained"], data["break_even"]
     assert "phrase, as trained" in done.out and even["precision"] == even["recall"]
+    assert "phrase, recall 28" in done.out and 0.28 <= data["at_paper_recall"]["recall"] < 0.4
     assert trained["gate"]["phrase"]["predicted"] >= data["gate"]["phrase"]["predicted"]
     bins = data["calibration"]["bins"]
     assert sum(one["tokens"] for one in bins) == found.tokens

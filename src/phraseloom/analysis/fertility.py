@@ -5,9 +5,10 @@
 Over all source tokens with a label; the predicted class is the likeliest one (ties: the lower). Beside the classes there is
 the choice that the gate makes: word, where the word share is at least one half, or phrase.
 
-Three working points. The one above is that of the probabilities that the model uses, less the shift if there is one
+Four working points. The one above is that of the probabilities that the model uses, less the shift if there is one
 (`layers/fertility.py`). `as_trained` are the probabilities without the shift: those of the training objective. `break_even`
-calls as many tokens phrases as there are, the likeliest ones: precision = recall, whatever the prior.
+calls as many tokens phrases as there are, the likeliest ones: precision = recall, whatever the prior. `at_paper_recall` calls
+the likeliest tokens phrases, as few as reach the recall of the paper's Table 4, whose precision is 33 %.
 
     calibration     tokens by the probability p of a phrase, in the bins `EDGES`: their number, mean p, and share of phrases
     ECE             Σ_b n_b / N · |mean p − share|      (expected calibration error; bins as above)
@@ -15,6 +16,7 @@ calls as many tokens phrases as there are, the likeliest ones: precision = recal
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,9 @@ from phraseloom.training.fertility_fit import Report
 
 EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Bins of p, [a, b) and the last one [a, b]: narrow where p is small, because phrases are rare."""
+
+PAPER_RECALL = 0.28
+"""Recall of phrases in Table 4 of the paper, German to English."""
 
 NAMES = {4: ("0", "1", "2", "3+"), 2: ("0-1", "2+")}
 """What the classes are called, by their number: words that a source word gives."""
@@ -103,6 +108,15 @@ def break_even(probability_N: np.ndarray, is_phrase_N: np.ndarray) -> ClassScore
     return ClassScore(total, total, int(is_phrase_N[chosen].sum()))
 
 
+def at_recall(probability_N: np.ndarray, is_phrase_N: np.ndarray, recall: float) -> ClassScore:
+    """The score of phrases where the fewest tokens are called phrases that reach a recall (ties: the earlier tokens)."""
+    total = int(is_phrase_N.sum())
+    right_N = np.cumsum(is_phrase_N[np.argsort(-probability_N, kind="stable")])
+    needed = math.ceil(round(recall * total, 6))
+    predicted = int(np.searchsorted(right_N, needed)) + 1 if needed else 0
+    return ClassScore(total, predicted, needed)
+
+
 @dataclass(frozen=True)
 class FertilityScore:
     """`confusion_CC`: tokens by true and predicted class; `gate_22`: the same of word and phrase, as the gate chooses.
@@ -120,6 +134,7 @@ class FertilityScore:
     nll: float | None = None
     calibration: Calibration | None = None
     break_even: ClassScore | None = None
+    at_paper_recall: ClassScore | None = None
     trained_CC: np.ndarray | None = None
     trained_22: np.ndarray | None = None
 
@@ -164,6 +179,7 @@ class FertilityScore:
             "nll": self.nll,
             "calibration": None if self.calibration is None else self.calibration.as_dict(),
             "break_even": None if self.break_even is None else self.break_even.as_dict(),
+            "at_paper_recall": None if self.at_paper_recall is None else self.at_paper_recall.as_dict(),
             "as_trained": {
                 table: {name: score.as_dict() for name, score in scores.items()}
                 for table, scores in self.as_trained.items()
@@ -253,6 +269,7 @@ def score(model: Any, fertility: Fertility, text: LabelledText, *, device: torch
         nll / len(text.labels),
         calibration_of(probability_N, is_phrase_N),
         break_even(probability_N, is_phrase_N),
+        at_recall(probability_N, is_phrase_N, PAPER_RECALL),
         trained_CC,
         trained_22,
     )

@@ -48,8 +48,7 @@ class EmbeddingSettings:
     """How vectors are learned. `ngrams`: lengths in characters; `buckets`: rows for n-grams, None: as many as they need.
 
     `rate`: step size at the beginning, falling to 0; `sample`: tokens of a larger share of the text are left out at random.
-    fastText's own defaults are 5 epochs and a sample of 0.0001, with which texts of a few million words give vectors that are all
-    alike.
+    fastText's own defaults are 5 epochs and a sample of 0.0001: with them, vectors of a few million words are all alike.
     """
 
     width: int = 300

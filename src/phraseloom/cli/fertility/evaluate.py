@@ -37,8 +37,9 @@ def command(
 
     Scores are over source tokens; each subword has the class of its word. The second table scores the choice between
     word and phrase: the module chooses a phrase if a phrase is more likely. The row "as trained" leaves out the
-    correction of the probabilities. The row "break-even" chooses as many phrases as the labels have. The last table
-    compares the predicted probabilities of a phrase with the actual shares.
+    correction of the probabilities. The row "break-even" chooses as many phrases as the labels have, "recall 28" as few
+    as reach the recall of the paper. The last table compares the predicted probabilities of a phrase with the actual
+    shares.
 
     Example: phraseloom fertility evaluate models/gated -s test.tok.de --labels test.fertility
     """
@@ -59,6 +60,8 @@ def command(
 
 
 def _tables(score: FertilityScore) -> str:
+    from phraseloom.analysis.fertility import PAPER_RECALL
+
     about = (
         f"{plural(score.sentences, 'sentence')}, {plural(score.tokens, 'source token')}; in per cent; "
         f"accuracy {100 * score.accuracy:.2f}, loss {score.loss:.4f}"
@@ -68,6 +71,8 @@ def _tables(score: FertilityScore) -> str:
         choices["phrase, as trained"] = score.as_trained["gate"]["phrase"]
     if score.break_even is not None:
         choices["phrase, break-even"] = score.break_even
+    if score.at_paper_recall is not None:
+        choices[f"phrase, recall {100 * PAPER_RECALL:g}"] = score.at_paper_recall
     tables = [about, _table("words", score.classes, score.tokens), _table("choice", choices, score.tokens)]
     if score.calibration is not None:
         tables += [_calibration(score.calibration)]
