@@ -89,7 +89,7 @@ PAGES = [
         for folder in ("docs/papers", "docs/decisions", "docs/experiments")
         for path in sorted((ROOT / folder).glob("*.md"))
     ),
-    *(ROOT / "docs/results" / name for name in ("baselines.md", "performance.md")),
+    *(ROOT / "docs/results" / name for name in ("baselines.md", "performance.md", "continuous.md", "npmt.md")),
     *sorted((ROOT / "recipes").rglob("*.md")),
 ]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_bytes().decode() for path in PAGES}

@@ -27,9 +27,12 @@ def sections(page: Path) -> dict[str, str]:
 
 
 def measurements() -> str:
-    """What was measured: the last section of each paper's page, the baselines, and the performance."""
+    """What was measured: the last section of each paper's page, and the pages of results that are not generated."""
     papers = [sections(page)["Measurements"] for page in PAGES]
-    others = [(ROOT / "docs/results" / name).read_bytes().decode() for name in ("baselines.md", "performance.md")]
+    others = [
+        (ROOT / "docs/results" / name).read_bytes().decode()
+        for name in ("baselines.md", "performance.md", "continuous.md", "npmt.md")
+    ]
     return "\n".join([*papers, *others]).replace("−", "-").replace("+", "")
 
 
