@@ -171,7 +171,7 @@ def test_settings_of_paper_004(path: Path) -> None:
     assert recipe.name == f"paper004-{path.stem.replace('_', '-')}"
     assert (model.width, model.heads, model.ffn_width, model.norm) == (768, 8, 2048, "pre")
     assert model.tied == ("two_way" if chinese else "three_way")
-    assert model.init == InitConfig(kind="xavier_uniform", recurrent="orthogonal")
+    assert model.init == InitConfig(kind="xavier_uniform", embeddings="xavier_uniform", recurrent="orthogonal")
     assert (model.dropout, model.attention_dropout, model.ffn_dropout) == (0.1, 0.1, 0.1)
     output = {"kind": "softmax", "bias": True, "excluded": (), "label_smoothing": 0.1, "smoothing": "t2t"}
     assert model.output.model_dump() == output

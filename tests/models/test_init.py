@@ -62,10 +62,11 @@ def test_uniform_leaves_layer_normalisation_alone_and_does_not_scale_embeddings(
     assert torch.equal(scaled.eval().source_embedding(torch.tensor([[7]])), 8 * embedded)
 
 
-def test_small_uniform_embeddings() -> None:
-    built = model({**SIZES, "init": {"embeddings": "small_uniform"}, "tied": "two_way"})
+@pytest.mark.parametrize(("name", "square"), [("small_uniform", 2), ("xavier_uniform", 6)])
+def test_uniform_embeddings(name: str, square: int) -> None:
+    built = model({**SIZES, "init": {"embeddings": name}, "tied": "two_way"})
     for matrix in (built.source_embedding.weight, built.target_embedding.weight):
-        assert is_uniform(matrix, math.sqrt(2 / 264))
+        assert is_uniform(matrix, math.sqrt(square / 264))
 
 
 def test_orthogonal_recurrent_matrices() -> None:

@@ -2,7 +2,7 @@
 
     python -m phraseloom.cli.start RECIPE [key=value …] [--rows 8000] [--seed 1]
 
-`--rows` is the size of both vocabularies, on which the start of `embeddings: small_uniform` depends.
+`--rows` is the size of both vocabularies, on which the start of embeddings depends unless it is normal.
 """
 
 from __future__ import annotations

@@ -109,11 +109,9 @@ def start(model: nn.Module, config: AnyModelConfig) -> None:
     elif options.kind != "xavier_uniform":
         initialise(model, DRAWS[options.kind])
     for module in model.modules():
-        if options.embeddings == "small_uniform" and isinstance(
-            module, TokenEmbedding | TableEmbedding | SoftmaxOutput
-        ):
+        if options.embeddings != "normal" and isinstance(module, TokenEmbedding | TableEmbedding | SoftmaxOutput):
             matrix = module.linear.weight if isinstance(module, TableEmbedding) else module.weight
-            bound = (2.0 / sum(matrix.shape)) ** 0.5
+            bound = ((2.0 if options.embeddings == "small_uniform" else 6.0) / sum(matrix.shape)) ** 0.5
             nn.init.uniform_(matrix, -bound, bound)
         if isinstance(module, Cell) and options.kind != "uniform":
             module.initialise(DRAWS.get(options.recurrent, xavier_uniform))
