@@ -153,8 +153,8 @@ def shrinkage(recipe: AnyRecipe) -> float:
 def rows_of(recipe: AnyRecipe) -> int:
     """The rows of the shrunken model's embeddings.
 
-    U(±√(2 / (V + D))) and U(±√(6 / (V + D))) depend on the rows V: they shrink as the width D does, so that a token vector keeps its size beside the
-    sinusoids. The other starts do not depend on V.
+    U(±√(2 / (V + D))) and U(±√(6 / (V + D))) depend on the rows V: they shrink as the width D does, so that a token vector
+    keeps its size beside the sinusoids. The other starts do not depend on V.
     """
     return round(ROWS_OF_PAPER_001 * shrinkage(recipe)) if recipe.model.init.embeddings != "normal" else SIZE
 

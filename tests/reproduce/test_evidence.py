@@ -254,6 +254,24 @@ def test_a_verdict_names_its_hypothesis_or_is_exploration(tmp_path: Path) -> Non
         assert short_rows(tmp_path)[-1][-1] == short
 
 
+def test_registered_hypotheses_are_corrected_together(tmp_path: Path) -> None:
+    """Three of 0.02, 0.03 and none: 3 × 0.02 is too much. With two, 2 × 0.02 is not. An exploration does not count."""
+    plain = {"says": "new", "metric": "bleu", "more": ["a"], "than": ["base"]}
+    for number, p in ((1, 0.02), (2, 0.03), (3, None)):
+        content = table(
+            comparison("a > base", None if p is None else 1.0), claim={**plain, "registered": f"{number} H1"}
+        )
+        content["claims"][0]["p"] = p
+        store(tmp_path, content, f"small/00{number}")
+        explored = table(comparison("a > base", 1.0), claim=plain)
+        explored["claims"][0]["p"] = 0.0
+        store(tmp_path, explored, "small/009")
+        text = evidence_table(tmp_path)
+        kept = {1: "1 H1", 2: "1 H1, 2 H1", 3: "none"}[number]
+        assert f"all {number} registered hypotheses, measured or not, are corrected together, these keep" in text
+        assert f"(experiment and hypothesis): {kept}." in text
+
+
 def test_registered_hypotheses_are_on_the_pages_of_experiments() -> None:
     """Each hypothesis that a claim names, once, and none is left out."""
     pages = {int(path.name[:3]): path.read_text() for path in (ROOT / "docs" / "experiments").glob("0*.md")}

@@ -27,7 +27,9 @@ import pydantic
 
 from phraseloom.errors import CorruptError, UsageError, escape_controls, plural
 from phraseloom.files import atomic_write_bytes, require_file, require_folder
+from phraseloom.metrics.compare import holm
 from phraseloom.metrics.ratio import Ratio
+from phraseloom.metrics.seeds import LEVEL
 from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result, paper_result
 from phraseloom.reproduce.stored import judged_table, read_numbers
@@ -63,7 +65,7 @@ class ClaimEvidence:
 
     `short`: its cells in the short table, none if it is not there; `on_bleu`: whether it is about BLEU as one number; `seeds`:
     the least number of the rows, and `updates` of their trainings; `ours`: whether it is our own question, which no paper
-    answers.
+    answers; `registered`: its hypothesis, and `p` before Holm's correction.
     """
 
     table: str
@@ -76,6 +78,8 @@ class ClaimEvidence:
     seeds: int = 0
     updates: int = 0
     ours: bool = False
+    registered: str = ""
+    p: float | None = None
 
 
 def evidence_table(
@@ -103,7 +107,8 @@ def evidence_table(
         cells[5] += f" ({_letter(budgets.index(claim.budget))})"
         lines.append(_line(cells))
     notes = [f"* ({_letter(number)}) {text}" for number, text in enumerate(budgets)]
-    parts = ["\n".join(lines), "\n".join(notes), _without(claims), _likelihoods(stored_tables(folder), page, recipes)]
+    parts = ["\n".join(lines), "\n".join(notes), _without(claims), _together(claims)]
+    parts += [_likelihoods(stored_tables(folder), page, recipes)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -206,6 +211,21 @@ def _without(claims: Sequence[ClaimEvidence]) -> str:
     return f"No evidence for {plural(sum(counts.values()), 'more claim')}, by table: {names}."
 
 
+def _together(claims: Sequence[ClaimEvidence]) -> str:
+    """Which registered hypotheses have a verdict after Holm's correction over those of all tables, measured or not."""
+    registered = [claim for claim in claims if claim.registered]
+    if not registered:
+        return ""
+    adjusted = holm([1.0 if claim.p is None else claim.p for claim in registered])
+    some = [c for c, p in zip(registered, adjusted, strict=True) if p < LEVEL and c.row and c.row[-1].startswith(LOUD)]
+    names = sorted((claim.registered for claim in some), key=lambda name: (int(name.split()[0]), name))
+    return (
+        f"The verdicts above are corrected for the claims of one table. If all {len(registered)} registered hypotheses, "
+        f"measured or not, are corrected together, these keep their verdict (experiment and hypothesis): "
+        f"{', '.join(names) or 'none'}."
+    )
+
+
 def _read_claims(path: Path, recipes: Path | None) -> list[ClaimEvidence]:
     content = judged_table(path, recipes)
     place = path.with_name(MARKDOWN)
@@ -230,7 +250,7 @@ def _claim(
     name, scale = names
     measured = [c for c in stored["comparisons"] if c["difference"] is not None]
     if not measured or scale == NO_EVIDENCE:
-        return ClaimEvidence(name, scale, place)
+        return ClaimEvidence(name, scale, place, registered=claim.registered if scale != NO_EVIDENCE else "")
     number = len(stored["comparisons"])
     weakest = min(measured, key=lambda c: _support(claim, c["difference"]["mean"]))
     metric = table.metrics.get(claim.metric)
@@ -260,8 +280,20 @@ def _claim(
     listed = (plain, paper, ours, str(seeds), trained, word)
     short = listed if claim.where or claim.short else ()
     on_bleu = isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t") and not metric.is_series
+    least = min(numbers, default=0)
     return ClaimEvidence(
-        name, scale, place, cells, budget, short, on_bleu, seeds, min(numbers, default=0), not claim.where
+        name,
+        scale,
+        place,
+        cells,
+        budget,
+        short,
+        on_bleu,
+        seeds,
+        least,
+        not claim.where,
+        claim.registered,
+        stored.get("p"),
     )
 
 
