@@ -52,6 +52,7 @@ TABLES = {
         "tatoeba",
         "french",
         "rivals",
+        "losses",
         "npmt",
     ),
     "004": (
