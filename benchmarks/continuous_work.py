@@ -28,7 +28,8 @@ from phraseloom.training.distributed import keep_pages
 @dataclass(frozen=True)
 class Row:
     """A kind of output, the number of its types, of which the last `phrases` are phrases, whether there is a gate, and whether
-    it learns by a max-margin loss, against so many `rivals` (None: all), or else by the released density."""
+    it learns by a max-margin loss, against so many drawn `rivals` and as many frequent ones (None: all), or else by the
+    released density."""
 
     kind: str
     types: int
@@ -53,7 +54,7 @@ def model_config(options: argparse.Namespace, row: Row) -> ModelConfig:
     width, layers, rate = options.width, options.layers, options.dropout
     output: dict[str, Any] = {"kind": row.kind, **({"fertility": {}} if row.gate else {})}
     if row.margin:
-        output |= {"loss": "max_margin", "rivals": row.rivals}
+        output |= {"loss": "max_margin", "rivals": row.rivals, "frequent_rivals": row.rivals or 0}
     elif row.kind != "softmax":
         output |= {"loss": "vmf_released"}
     sizes = {"width": width, "heads": max(1, width // 64), "ffn_width": 4 * width, "tied": "two_way", "output": output}

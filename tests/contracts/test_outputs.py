@@ -70,6 +70,7 @@ CASES |= {"continuous-deep": of_table("continuous", hidden_layer=True), "word_or
 CASES |= {"continuous-margin": of_table("continuous", margin_weight=0.5, margin=0.3)}
 CASES |= {"continuous-nearest": of_table("continuous", loss="max_margin", rival="nearest")}
 CASES |= {"continuous-rivals": of_table("continuous", loss="max_margin", rivals=5)}
+CASES |= {"continuous-frequent": of_table("continuous", loss="max_margin", rivals=3, frequent_rivals=3)}
 CASES |= {
     f"gated-{score}": lambda score=score: Gated(of_table("word_or_phrase", score=score)())
     for score in ("mixture", "density", "released")
@@ -266,3 +267,16 @@ def test_rivals_are_drawn_in_training_only() -> None:
     whole = every.train().loss(h, gold).objective.item()
     assert drawn[0] != drawn[1] and max(drawn) < whole
     assert few.eval().loss(h, gold).objective.item() == whole
+
+
+def test_frequent_rivals_and_those_of_the_batch_are_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    h, gold = hidden("continuous", 3), torch.tensor([30, 8, 30])
+    output = of_table("continuous", loss="max_margin", rivals=2, frequent_rivals=4)().train()
+    monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.tensor([2, 11]))
+    seen = []
+    monkeypatch.setattr(
+        "phraseloom.outputs.continuous.max_margin_loss",
+        lambda predicted, gold, table, *, rivals_R, **_: (seen.append(rivals_R.tolist()), predicted.sum(1))[1],
+    )
+    output.loss(h, gold)
+    assert seen == [[0, 1, 2, 3, 8, 11, 30]]

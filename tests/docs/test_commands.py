@@ -73,6 +73,7 @@ NOT_RUN = {
     "docs/experiments/012-dropout.md": NEEDS_CORPORA,
     "docs/experiments/013-drawn-rivals.md": NEEDS_CORPORA,
     "docs/experiments/014-layers.md": NEEDS_CORPORA,
+    "docs/experiments/015-frequent-rivals.md": NEEDS_CORPORA,
     "docs/segments.md": EXAMPLES,
     "docs/serving.md": "a server that does not end; tests/serving runs it",
     "docs/training.md": NEEDS_CORPORA,

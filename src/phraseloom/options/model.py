@@ -187,7 +187,8 @@ class ContinuousConfig(Config):
     `margin`: by how much the cosine of the right word has to win in a max-margin loss. `rival`: the word that it is compared
     with, informative (near to the prediction and far from the right word, as in Kumar and Tsvetkov) or nearest (to the
     prediction). `rivals`: look for it among this number of rows of the table, drawn for each batch, so that an update does not
-    depend on its size; null = all.
+    depend on its size; null = all. `frequent_rivals`: look among this number of its first rows, which are the most frequent
+    words, and among the words of the batch as well.
     `approximation`: the von Mises-Fisher normaliser, exact, as in the released code, or a bound (`losses/vmf_normalizer.py`).
     `hidden_layer`: one more layer, with ReLU, before the vector.
     """
@@ -203,6 +204,7 @@ class ContinuousConfig(Config):
     margin: Annotated[float, Field(gt=0.0, le=2.0)] = 0.3
     rival: Literal["informative", "nearest"] = "informative"
     rivals: Annotated[int, Whole, Field(ge=1)] | None = None
+    frequent_rivals: Annotated[int, Whole, Field(ge=0)] = 0
     approximation: Literal["exact", "released", "bound"] = "exact"
     hidden_layer: bool = False
 
@@ -210,6 +212,8 @@ class ContinuousConfig(Config):
     def _one_margin(self) -> ContinuousConfig:
         if self.loss == "max_margin" and self.margin_weight:
             raise ValueError("loss: max_margin has its own margin_weight of 1; leave margin_weight out")
+        if self.frequent_rivals and self.rivals is None:
+            raise ValueError("frequent_rivals stand beside rivals that are drawn: give their number, rivals, too")
         for name, default in (("rivals", None), ("rival", "informative")):
             if getattr(self, name) != default and self.loss != "max_margin" and not self.margin_weight:
                 raise ValueError(f"{name} is for a max-margin loss: loss: max_margin, or a margin_weight")

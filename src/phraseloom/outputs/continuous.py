@@ -50,7 +50,7 @@ class ContinuousOutput(nn.Module):
 
     `loss`: a kind of `losses/vmf.py` with its lambdas and `approximation`, or max_margin; `margin_weight` times max_margin is
     added to it. `rival`: which word max_margin compares with. `rivals`: in training, it looks at this number of rows, drawn for
-    each batch; None = at all.
+    each batch; None = at all; with `frequent_rivals`, also at so many first rows of the table and at the words of the batch.
     `forbidden`: ids that are never an output. `word_share` of the methods: λ_word of each row, or None without a gate; only
     `WordOrPhraseOutput` uses it.
     """
@@ -68,6 +68,7 @@ class ContinuousOutput(nn.Module):
         margin: float = MARGIN,
         rival: Rival = "informative",
         rivals: int | None = None,
+        frequent_rivals: int = 0,
         approximation: Approximation = "exact",
         hidden_layer: bool = False,
         forbidden: tuple[int, ...] = (),
@@ -76,7 +77,8 @@ class ContinuousOutput(nn.Module):
         self.table, self.width, self.forbidden = table, width, forbidden
         self.kind = loss
         self.lambdas = {"lambda1": lambda1, "lambda2": lambda2, "lambda_released": lambda_released}
-        self.margin_weight, self.margin, self.rivals = margin_weight, margin, rivals
+        self.margin_weight, self.margin = margin_weight, margin
+        self.rivals, self.frequent_rivals = rivals, frequent_rivals
         self.rival: Rival = rival
         self.approximation: Approximation = approximation
         first = nn.Linear(width, table.width)
@@ -104,8 +106,11 @@ class ContinuousOutput(nn.Module):
 
     def _max_margin(self, predicted_NM: Tensor, gold_N: Tensor) -> Tensor:
         rows_VM, rivals_R = self.table.rows_VM, None
-        if self.training and self.rivals is not None and self.rivals < len(rows_VM):
+        if self.training and self.rivals is not None and self.rivals + self.frequent_rivals < len(rows_VM):
             rivals_R = torch.randint(len(rows_VM), (self.rivals,), device=rows_VM.device)
+            if self.frequent_rivals:
+                first = torch.arange(self.frequent_rivals, device=rows_VM.device)
+                rivals_R = torch.cat([first, rivals_R, gold_N]).unique()
         return max_margin_loss(predicted_NM, gold_N, rows_VM, margin=self.margin, rival=self.rival, rivals_R=rivals_R)
 
     def loss(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> LossSums:
