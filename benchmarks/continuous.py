@@ -7,9 +7,9 @@ one process on batches of the same lengths (those of a dataset, or like Multi30k
 300 channels. Ratios are medians over the rounds of the ratio within a round.
 
 train    softmax (label smoothing, its matrix shared with the target embeddings) and continuous (the released loss; max-margin
-         against the whole table, and against few rows: --rivals drawn, as many frequent, those of the batch) by number of types; word_or_phrase, whose table has words
-         and phrases, against continuous with the words alone and the same loss, for each of the three; each pair in turns of
-         its own, since what runs behind a large softmax finds other caches
+         against the whole table, and against few rows: --rivals drawn, as many frequent, and those of the batch) by number of
+         types; word_or_phrase, whose table has words and phrases, against continuous with the words alone and the same loss,
+         for each of the three; each pair in turns of its own, since what runs behind a large softmax finds other caches
 profile  where an update goes: network, projection (of a softmax all of its output), loss, optimiser; the von Mises-Fisher
          normaliser, a part of the loss, once more by itself
 decode   encoding and search to a given length, greedy and with a beam; also with the gate of the fertility module
@@ -68,7 +68,7 @@ def arguments() -> argparse.Namespace:
     )
     result.add_argument("--phrases", type=int, default=50_000, help="phrases of word_or_phrase")
     result.add_argument(
-        "--rivals", type=int, default=1000, help="rivals of a max-margin loss: so many drawn, as many frequent"
+        "--rivals", type=int, default=2000, help="rivals of a max-margin loss: so many drawn, as many frequent"
     )
     result.add_argument("--source-types", type=int, default=8000)
     result.add_argument("--table-width", type=int, default=300)

@@ -213,7 +213,7 @@ class ContinuousConfig(Config):
         if self.loss == "max_margin" and self.margin_weight:
             raise ValueError("loss: max_margin has its own margin_weight of 1; leave margin_weight out")
         if self.frequent_rivals and self.rivals is None:
-            raise ValueError("frequent_rivals stand beside rivals that are drawn: give their number, rivals, too")
+            raise ValueError("frequent_rivals needs rivals, the number of those that are drawn")
         for name, default in (("rivals", None), ("rival", "informative")):
             if getattr(self, name) != default and self.loss != "max_margin" and not self.margin_weight:
                 raise ValueError(f"{name} is for a max-margin loss: loss: max_margin, or a margin_weight")
