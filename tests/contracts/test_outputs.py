@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from phraseloom.layers.packed import linear
 from phraseloom.layers.table import TargetTable
+from phraseloom.options.model import ContinuousConfig
 from phraseloom.outputs import OUTPUTS, continuous
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -267,6 +268,19 @@ def test_rivals_are_drawn_in_training_only() -> None:
     whole = every.train().loss(h, gold).objective.item()
     assert drawn[0] != drawn[1] and max(drawn) < whole
     assert few.eval().loss(h, gold).objective.item() == whole
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frequent_rivals": 5}, "frequent_rivals needs rivals"),
+        ({"frequent_rivals": 5, "rivals": 5, "loss": "cosine"}, "rivals is for a max-margin loss"),
+        ({"margin_weight": 0.5}, "leave margin_weight out"),
+    ],
+)
+def test_rivals_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ContinuousConfig.model_validate({"kind": "continuous", **options})
 
 
 def test_frequent_rivals_and_those_of_the_batch_are_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
