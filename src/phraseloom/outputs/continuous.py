@@ -50,7 +50,7 @@ class ContinuousOutput(nn.Module):
 
     `loss`: a kind of `losses/vmf.py` with its lambdas and `approximation`, or max_margin; `margin_weight` times max_margin is
     added to it. `rival`: which word max_margin compares with. `rivals`: in training, it looks at this number of rows, drawn for
-    each batch; None = at all. `frequent_rivals`: and at the first rows of the table, this number, and at the words of the batch.
+    each batch; None = at all. `frequent_rivals`: also at this number of first rows of the table, and at the words of the batch.
     `forbidden`: ids that are never an output. `word_share` of the methods: λ_word of each row, or None without a gate; only
     `WordOrPhraseOutput` uses it.
     """
