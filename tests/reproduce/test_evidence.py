@@ -268,7 +268,10 @@ def test_registered_hypotheses_are_corrected_together(tmp_path: Path) -> None:
         store(tmp_path, explored, "small/009")
         text = evidence_table(tmp_path)
         kept = {1: "1 H1", 2: "1 H1, 2 H1", 3: "none"}[number]
-        assert f"all {number} registered hypotheses, measured or not, are corrected together, these keep" in text
+        assert (
+            f"all {number} registered hypotheses of these tables, measured or not, are corrected together, these keep"
+            in text
+        )
         assert f"(experiment and hypothesis): {kept}." in text
 
 
