@@ -220,8 +220,8 @@ def _together(claims: Sequence[ClaimEvidence]) -> str:
     some = [c for c, p in zip(registered, adjusted, strict=True) if p < LEVEL and c.row and c.row[-1].startswith(LOUD)]
     names = sorted((claim.registered for claim in some), key=lambda name: (int(name.split()[0]), name))
     return (
-        f"The verdicts above are corrected for the claims of one table. If all {len(registered)} registered hypotheses of these tables, "
-        f"measured or not, are corrected together, these keep their verdict (experiment and hypothesis): "
+        f"The verdicts above are corrected for the claims of one table. If all {len(registered)} registered hypotheses "
+        f"of these tables, measured or not, are corrected together, these keep their verdict (experiment and hypothesis): "
         f"{', '.join(names) or 'none'}."
     )
 
