@@ -28,7 +28,7 @@ from phraseloom.training.distributed import keep_pages
 @dataclass(frozen=True)
 class Row:
     """A kind of output, the number of its types, of which the last `phrases` are phrases, whether there is a gate, and whether
-    it learns by a max-margin loss, against so many drawn `rivals` and as many frequent ones (None: all), or else by the
+    it learns by a max-margin loss, against a number of drawn `rivals` and as many frequent ones (None: all), or else by the
     released density."""
 
     kind: str

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from phraseloom.errors import DataError, DivergedError, UsageError
+from phraseloom.options.text import VectorTraining
 from phraseloom.phrases import embeddings
 from phraseloom.phrases.embeddings import (
     EmbeddingProgress,
@@ -149,6 +150,8 @@ def test_settings_reach_gensim(fast_text: Any, monkeypatch: pytest.MonkeyPatch) 
     }
     assert {name: given[name] for name in defaults} == defaults
     assert EmbeddingSettings().min_count == 5
+    learned = VectorTraining()  # by `prepare`
+    assert (learned.epochs, learned.sample) == (EmbeddingSettings().epochs, EmbeddingSettings().sample)
 
 
 @pytest.mark.usefixtures("fast_text")

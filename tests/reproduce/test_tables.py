@@ -251,6 +251,14 @@ def test_rows_with_more_dropout_differ_by_dropout_alone(tmp_path: Path) -> None:
     rows = {row: recipe.model.model_dump() for row, recipe in trained("001-long-dropout", "small", tmp_path).items()}
     for more, less in (("base-25", "base"), ("attention-25", "attention-3")):
         assert rows[more] == {**rows[less], "dropout": 0.25}
+    assert rows["wide-25"]["dropout"] == 0.25 and rows["wide-25"]["width"] > rows["base"]["width"]
+
+
+def test_rows_with_few_rivals_differ_by_them_alone(tmp_path: Path) -> None:
+    rows = {row: recipe.model.model_dump() for row, recipe in trained("003-rivals", "small", tmp_path).items()}
+    for row, rivals in (("drawn", {"rivals": 2000}), ("frequent", {"rivals": 2000, "frequent_rivals": 2000})):
+        output = {**rows["pconmt"]["output"], **rivals}
+        assert rows[f"pconmt-{row}"] == {**rows["pconmt"], "output": output}
 
 
 @pytest.mark.parametrize(

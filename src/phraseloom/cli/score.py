@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -96,17 +96,8 @@ def command(
 
     keep_pages()
     if find_task(model) == "language_model":
-        for_pairs = {
-            "TARGET": target is not None,
-            "--length-penalty": "length_penalty" in options,
-            "--alpha": "alpha" in options,
-            "--beta": "beta" in options,
-            "--normalise": normalise,
-            "--trees": trees is not None,
-            "--ensemble": bool(ensemble),
-        }
-        for what in (name for name, is_given in for_pairs.items() if is_given):
-            raise UsageError(f"{what} is for translations, and this is a language model", hint="it scores one text")
+        given = {"TARGET": target, "--normalise": normalise, "--trees": trees, "--ensemble": ensemble}
+        _refuse_what_is_for_pairs(given, options)
         scored = _of_lines(model, source, device=device, options=options)
     else:
         if (source is None) != (target is None):
@@ -125,6 +116,13 @@ def command(
         warn("score", text)
     if summary:
         note("score", str(sums))
+
+
+def _refuse_what_is_for_pairs(given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    penalty = {"--length-penalty": "length_penalty", "--alpha": "alpha", "--beta": "beta"}
+    names = [name for name, value in given.items() if value] + [name for name, key in penalty.items() if key in options]
+    if names:
+        raise UsageError(f"{names[0]} is for translations, and this is a language model", hint="it scores one text")
 
 
 Window = list[tuple["Score", str | None]]

@@ -51,6 +51,8 @@ from phraseloom.text.vocabulary import BOS, PAD
 
 AnyModelConfig = ModelConfig | LanguageModelConfig
 
+UNIFORM_EMBEDDINGS = {"small_uniform": 2.0, "xavier_uniform": 6.0}  # U(±√(this / (V + D)))
+
 
 def build_model(config: ModelConfig, source_size: int, target_size: int, table: TargetTable | None = None) -> Any:
     """A newly initialised model for vocabularies of these sizes; seed torch first.
@@ -111,7 +113,7 @@ def start(model: nn.Module, config: AnyModelConfig) -> None:
     for module in model.modules():
         if options.embeddings != "normal" and isinstance(module, TokenEmbedding | TableEmbedding | SoftmaxOutput):
             matrix = module.linear.weight if isinstance(module, TableEmbedding) else module.weight
-            bound = ((2.0 if options.embeddings == "small_uniform" else 6.0) / sum(matrix.shape)) ** 0.5
+            bound = (UNIFORM_EMBEDDINGS[options.embeddings] / sum(matrix.shape)) ** 0.5
             nn.init.uniform_(matrix, -bound, bound)
         if isinstance(module, Cell) and options.kind != "uniform":
             module.initialise(DRAWS.get(options.recurrent, xavier_uniform))

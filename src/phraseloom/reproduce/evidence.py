@@ -55,6 +55,7 @@ LIKELIHOODS = (
 )
 LOUD = ("held", "did not hold")
 NO_EVIDENCE = "tiny"
+REGISTERED = "small"  # the scale of registered experiments
 NOT_MEASURED = "not measured"
 OURS = re.compile(r" ?\(our question, not the papers?'s?\)")
 
@@ -248,9 +249,10 @@ def _claim(
 ) -> ClaimEvidence:
     """One claim of a stored table."""
     name, scale = names
+    registered = claim.registered if scale == REGISTERED else ""
     measured = [c for c in stored["comparisons"] if c["difference"] is not None]
     if not measured or scale == NO_EVIDENCE:
-        return ClaimEvidence(name, scale, place, registered=claim.registered if scale != NO_EVIDENCE else "")
+        return ClaimEvidence(name, scale, place, registered=registered)
     number = len(stored["comparisons"])
     weakest = min(measured, key=lambda c: _support(claim, c["difference"]["mean"]))
     metric = table.metrics.get(claim.metric)
@@ -258,7 +260,8 @@ def _claim(
     comparison = f"{title}: {weakest['says']}"
     if len(measured) > 1:
         comparison += f" (weakest of {len(measured)})"
-    said = "; ".join(filter(None, [stored["reason"], claim.caveat, _registration(claim, stored)]))
+    origin = _registration(registered, stored["verdict"])
+    said = "; ".join(filter(None, [stored["reason"], claim.caveat, origin]))
     verdict = stored["verdict"] + (f" ({said})" if said else "")
     if stored["verdict"] == NOT_MEASURED:
         verdict = f"{len(measured)} of {number} comparisons measured"
@@ -275,7 +278,7 @@ def _claim(
     known = [budget.partition(",")[0], updates if numbers else "", claim.budget or _rate(budget)]
     trained = ", ".join(filter(None, known))
     word = stored["verdict"]
-    doubt = claim.caveat or ("" if claim.registered else _registration(claim, stored))
+    doubt = claim.caveat or ("" if registered else origin)
     word = f"{word} ({doubt})" if doubt else f"**{word}**" if word in LOUD else word
     listed = (plain, paper, ours, str(seeds), trained, word)
     short = listed if claim.where or claim.short else ()
@@ -292,16 +295,16 @@ def _claim(
         seeds,
         least,
         not claim.where,
-        claim.registered,
+        registered,
         stored.get("p"),
     )
 
 
-def _registration(claim: ClaimConfig, stored: Mapping[str, Any]) -> str:
+def _registration(registered: str, verdict: str) -> str:
     """The hypothesis that a verdict decides. A verdict on several seeds without one is exploration."""
-    if claim.registered:
-        return "experiment {}, {}".format(*claim.registered.split())
-    return "exploration" if stored["verdict"] in (*LOUD, "undecided") else ""
+    if registered:
+        return "experiment {}, {}".format(*registered.split())
+    return "exploration" if verdict in (*LOUD, "undecided") else ""
 
 
 def _support(claim: ClaimConfig, mean: float) -> float:

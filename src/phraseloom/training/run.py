@@ -115,20 +115,10 @@ def run_recipe(
             job = make_job(recipe, dataset, run, world, stop, transfers, start, pieces)
         stack.callback(job.close)
         job.lock = lock
-        if world.notice:
-            job.say(world.notice)
-        if recipe.training.compile:
-            say_what_is_compiled(job)
-        fixed = " (fixed)" if recipe.training.embeddings and recipe.training.embeddings.fixed else ""
-        for transfer in transfers:
-            job.say(f"{transfer}{fixed}")
+        _say_first(job, recipe, transfers, start)
         transfers.clear()
         if start is not None:
-            for line in start.table:
-                job.say(line)
             start.tensors.clear()
-        if recipe.training.freeze:
-            job.say(_frozen(job.model))
         if world.first and not job.state.update and recipe.training.start_from is None:
             report_start(job, recipe.model.init.kind, dataset.tokenizer)
         for change in changes:
@@ -141,6 +131,21 @@ def run_recipe(
             if draw is not None:
                 draw(run, job.say)
         return reason
+
+
+def _say_first(job: TrainingJob, recipe: AnyRecipe, transfers: Sequence[Transfer], start: StartingPoint | None) -> None:
+    """What a run is made of: its processes, what is compiled, the embeddings and weights from elsewhere, what is frozen."""
+    if job.world.notice:
+        job.say(job.world.notice)
+    if recipe.training.compile:
+        say_what_is_compiled(job)
+    fixed = " (fixed)" if recipe.training.embeddings and recipe.training.embeddings.fixed else ""
+    for transfer in transfers:
+        job.say(f"{transfer}{fixed}")
+    for line in start.table if start is not None else ():
+        job.say(line)
+    if recipe.training.freeze:
+        job.say(_frozen(job.model))
 
 
 def _comparable(recipe: AnyRecipe) -> str:

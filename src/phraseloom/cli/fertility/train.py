@@ -77,7 +77,7 @@ def command(
 
     Use the text for which `phrases segment --fertility` wrote the labels: one number per word, words separated by
     spaces. The new folder has the same model with the module and its training history (fertility.json).
-    docs/continuous_output.md has the details.
+    docs/fertility.md has the details.
 
     Example: phraseloom fertility train runs/phrases -s train.tok.de --labels train.fertility -o models/gated
     """
