@@ -15,6 +15,7 @@ SECTIONS = [
     "Where each equation is",
     "How to run it",
     "What we found",
+    "The claims",
     "What differs from the paper",
     "Measurements",
 ]
@@ -27,8 +28,8 @@ def sections(page: Path) -> dict[str, str]:
 
 
 def measurements() -> str:
-    """What was measured: the last section of each paper's page, and the pages of results that are not generated."""
-    papers = [sections(page)["Measurements"] for page in PAGES]
+    """What was measured: the claims and the last section of each paper's page, and pages of results."""
+    papers = [sections(page)[name] for page in PAGES for name in ("The claims", "Measurements")]
     others = [
         (ROOT / "docs/results" / name).read_bytes().decode()
         for name in ("baselines.md", "performance.md", "continuous.md", "npmt.md")

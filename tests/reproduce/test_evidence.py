@@ -20,7 +20,6 @@ from phraseloom.reproduce.sentences import read_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = ROOT / "docs" / "results"
-PAGE = ROOT / "docs" / "results.md"
 HERE = "small/009-table1"
 
 
@@ -52,7 +51,9 @@ def table(*comparisons: dict[str, Any], verdict: str = "held", claim: dict[str, 
             "scales": {"tiny": {"not_done": "no"}, "small": {"says": "Two\n  updates."}, "paper": {"not_done": "no"}},
         },
         "rows": [{"row": name, "run": {"1": {"updates": 5}, "2": {"updates": 6}}} for name in paper],
-        "claims": [{"says": "new is better", "verdict": verdict, "reason": "", "comparisons": comparisons}],
+        "claims": [
+            {"says": "new is better", "verdict": verdict, "reason": "", "p_holm": 0.004, "comparisons": comparisons}
+        ],
     }
 
 
@@ -74,11 +75,11 @@ BETTER = (comparison("b > base", 3.5), comparison("a > base", 1.25))
 
 def test_a_claim_shows_its_weakest_comparison_beside_that_of_the_paper(tmp_path: Path) -> None:
     store(tmp_path, table(*BETTER))
-    ((claim, compared, paper, here, seeds, budget, verdict),) = cells(evidence_table(tmp_path, tmp_path))
+    ((claim, compared, paper, here, seeds, budget, p, verdict),) = cells(evidence_table(tmp_path, tmp_path))
     assert claim == "new is better, §5 ([009-table1](small/009-table1/table.md))"
     assert compared == "BLEU: a > base (weakest of 2)"
     assert (paper, here) == ("+2.00", "+1.25 (+0.25 … +2.25)")
-    assert (seeds, budget, verdict) == ("2", "5 to 6 updates (a)", "held (exploration)")
+    assert (seeds, budget, p, verdict) == ("2", "5 to 6 updates (a)", "0.004", "held (exploration)")
     assert "\n* (a) Two updates.\n" in evidence_table(tmp_path)
 
 
@@ -179,42 +180,41 @@ def test_the_short_table_has_the_claims_with_several_seeds(tmp_path: Path) -> No
     for row in one["rows"]:
         del row["run"]["2"]
     store(tmp_path, {**one, "table": "002-table2"}, "small/002-table2")
-    assert evidence_table(tmp_path, short=True) == "No claim on BLEU has several seeds yet.\n"
+    assert evidence_table(tmp_path, short=True) == "No claim with a short wording has several seeds yet.\n"
     store(tmp_path, several, "small/002-table1")
-    group, (claim, paper, here, seeds, trained, verdict) = short_rows(tmp_path)
-    assert group[0] == "**Phrasal attention (papers 000 and 002)**"
+    group, (claim, paper, here, seeds, trained, p, verdict) = short_rows(tmp_path)
+    assert group == ["**Phrasal attention (papers 000 and 002)**", "1 held"]
     assert claim == "new is better (ours)"
-    assert (paper, here, seeds, verdict) == ("+2.00", "+1.25 (+0.25 … +2.25)", "2", "held (exploration)")
+    assert (paper, here, seeds, p, verdict) == ("+2.00", "+1.25 (+0.25 … +2.25)", "2", "0.004", "held (exploration)")
     assert trained == "[Two updates., 5 to 6 updates](small/002-table1/table.md)"
     undecided = {**several["claims"][0], "verdict": "undecided", "reason": "few seeds"}
     store(tmp_path, {**several, "claims": [undecided]}, "small/002-table1")
     assert "undecided (few seeds; exploration)" in evidence_table(tmp_path)
     assert short_rows(tmp_path)[-1][-1] == "undecided (exploration)"
-    by_length = {**several["definition"]["metrics"]["bleu"], "source": "s", "edges": "15,30"}
-    speed = {"kind": "run", "title": "tokens/s", "read": "tokens_per_second"}
-    for other in (by_length, speed):
-        several["definition"]["metrics"]["bleu"] = other
-        store(tmp_path, several, "small/002-table1")
-        assert evidence_table(tmp_path, short=True) == "No claim on BLEU has several seeds yet.\n"
+    several["definition"]["metrics"]["bleu"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
+    store(tmp_path, several, "small/002-table1")
+    assert short_rows(tmp_path)[-1][2] == "+1.25 (+0.25 … +2.25) perplexity"
 
 
 def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:
     """The papers' claims first; equal ones together, by updates; each budget says what is different; no other tables."""
 
-    def one(name: str, updates: int, **claim: Any) -> None:
-        content = table(comparison("a > base", 1.0), claim={"metric": "bleu", "more": ["a"], "than": ["base"], **claim})
+    def one(name: str, updates: int, verdict: str = "held", **claim: Any) -> None:
+        claim = {"says": "long", "metric": "bleu", "more": ["a"], "than": ["base"], **claim}
+        content = table(comparison("a > base", 1.0), verdict=verdict, claim=claim)
         content |= {"table": name, "rows": [{"row": r, "run": {s: {"updates": updates} for s in "123"}} for r in "a"]}
         text = "Text, 10 pairs, 8,000 and 10,000 updates of 5 tokens (2.5 and 10 epochs), rate 0.008, beam 5."
         content["definition"]["scales"]["small"]["says"] = text
+        content["definition"]["tasks"] = {"fr-en" if name == "001-a" else "one": {}}
         store(tmp_path, content, f"small/{name}")
 
-    one("guided-alignment", 5, says="no paper of ours", where="§1")
-    one("004-x", 10000, says="last, by far", where="§2", by=0.5)
-    one("002-b", 10000, says="better in the end", short="better", budget="rate 0.002", where="§5")
-    one("002-a", 8000, says="better at first", short="better", where="§5")
+    one("guided-alignment", 5, short="no paper of ours", where="§1")
+    one("004-x", 10000, "did not hold", short="last, by far", where="§2", by=0.5)
+    one("002-b", 10000, "undecided", short="better", budget="rate 0.002", where="§5")
+    one("002-a", 8000, short="better", where="§5")
     one("000-a", 700, says="a question (our question, not the paper's)", short="a question")
-    one("000-b", 700, says="a question that stays on the long page (our question, not the paper's)")
-    one("001-a", 10, says="in between", where="§1")
+    one("000-b", 700, says="a claim that stays on the long page", where="§5")
+    one("001-a", 10, short="in between", where="§1")
     rows = short_rows(tmp_path)
     assert [row[0] for row in rows] == [
         "**Phrasal attention (papers 000 and 002)**",
@@ -224,15 +224,19 @@ def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:
         "**Source phrase representations (paper 001)**",
         "in between",
         "**Models without their encoder (paper 004)**",
-        "last, by far, by 0.5 or more",
+        "last, by far",
     ]
-    assert [row[4].partition("]")[0] for row in rows if len(row) == 6] == [
+    assert [row[1] for row in rows if len(row) == 2] == ["2 held, 1 undecided", "1 held", "1 did not hold"]
+    assert [row[4].partition("]")[0] for row in rows if len(row) == 7] == [
         "[Text, 8,000 updates (2.5 epochs), rate 0.008",
         "[Text, 10,000 updates (10 epochs), rate 0.002",
         "[Text, 700 updates, rate 0.008",
-        "[Text, 10 updates, rate 0.008",
+        "[Text, fr→en, 10 updates, rate 0.008",
         "[Text, 10,000 updates (10 epochs), rate 0.008",
     ]
+    assert len(cells(evidence_table(tmp_path, tables=["002", "004"]))) == 3
+    with pytest.raises(UsageError, match="begins with 003 or 5"):
+        evidence_table(tmp_path, tables=["003", "5"])
 
 
 def test_a_verdict_names_its_hypothesis_or_is_exploration(tmp_path: Path) -> None:
@@ -249,6 +253,7 @@ def test_a_verdict_names_its_hypothesis_or_is_exploration(tmp_path: Path) -> Non
         ),
     ):
         content = table(comparison("a > base", 1.25), claim={**plain, **more})
+        content["claims"][0]["p"] = 0.001
         store(tmp_path, {**content, "table": "002-table1"}, "small/002-table1")
         assert cells(evidence_table(tmp_path))[0][-1] == long
         assert short_rows(tmp_path)[-1][-1] == short
@@ -256,23 +261,27 @@ def test_a_verdict_names_its_hypothesis_or_is_exploration(tmp_path: Path) -> Non
 
 def test_registered_hypotheses_are_corrected_together(tmp_path: Path) -> None:
     """Three of 0.02, 0.03 and none: 3 × 0.02 is too much. With two, 2 × 0.02 is not. An exploration does not count."""
-    plain = {"says": "new", "metric": "bleu", "more": ["a"], "than": ["base"]}
+    plain = {"says": "new", "short": "better", "metric": "bleu", "more": ["a"], "than": ["base"]}
     for number, p in ((1, 0.02), (2, 0.03), (3, None)):
-        content = table(
-            comparison("a > base", None if p is None else 1.0), claim={**plain, "registered": f"{number} H1"}
-        )
+        claim = {**plain, "registered": f"{number} H1"}
+        verdict = "not measured" if p is None else "held"
+        content = table(comparison("a > base", None if p is None else 1.0), verdict=verdict, claim=claim)
         content["claims"][0]["p"] = p
-        store(tmp_path, content, f"small/00{number}")
+        store(tmp_path, {**content, "table": f"001-{number}"}, f"small/001-{number}")
         explored = table(comparison("a > base", 1.0), claim=plain)
         explored["claims"][0]["p"] = 0.0
-        store(tmp_path, explored, "small/009")
-        text = evidence_table(tmp_path)
-        kept = {1: "1 H1", 2: "1 H1, 2 H1", 3: "none"}[number]
-        assert (
-            f"all {number} registered hypotheses of these tables, measured or not, are corrected together, these keep"
-            in text
+        store(tmp_path, {**explored, "table": "002"}, "small/002")
+        marks = [row[-1] for row in cells(evidence_table(tmp_path)) if row[-1].startswith("held")]
+        fallen = number == 3
+        held = "held †" if fallen else "held"
+        assert marks == [*(f"{held} (experiment {n}, H1)" for n in range(1, min(number, 2) + 1)), "held (exploration)"]
+        short = [row[-1] for row in short_rows(tmp_path) if len(row) == 7]
+        assert short == ["held (exploration)", *["held †" if fallen else "**held**"] * min(number, 2)]
+        note = (
+            f"† Undecided if all {number} registered hypotheses of all tables, measured or not, are corrected together."
         )
-        assert f"(experiment and hypothesis): {kept}." in text
+        assert (note in evidence_table(tmp_path)) == (note in evidence_table(tmp_path, short=True)) == fallen
+        assert note not in evidence_table(tmp_path, tables=["002"])
 
 
 def test_registered_hypotheses_are_on_the_pages_of_experiments() -> None:
@@ -286,11 +295,11 @@ def test_registered_hypotheses_are_on_the_pages_of_experiments() -> None:
     assert sorted(named) == sorted(stated) and len(named) > 40
 
 
-def test_log_likelihood_stands_beside_bleu(tmp_path: Path) -> None:
-    """The difference is that of the sums behind the test perplexity, in nats a sentence."""
+def test_other_scores_stand_beside_bleu(tmp_path: Path) -> None:
+    """The log-likelihood is that of the sums behind the test perplexity, in nats a sentence."""
     shutil.copytree(COMMITTED / "small" / "002-rate", tmp_path / "small" / "002-rate")
     text = evidence_table(tmp_path, tmp_path)
-    rows = {row[0]: row[1:] for row in cells(text[text.index("Log-likelihood of the reference") :])}
+    rows = {row[0]: row[1:] for row in cells(text[text.index("Other scores") :])}
     assert list(rows) == [f"en-de: queryk − {row} ([002-rate](small/002-rate/table.md))" for row in ("wide", "base")]
     sums = {
         (stored.row, stored.seed): stored.labels[""].array()
@@ -305,11 +314,11 @@ def test_log_likelihood_stands_beside_bleu(tmp_path: Path) -> None:
     by_sentence = wide.mean(0) - queryk.mean(0)  # less NLL is better
     variance = sum(parts) + by_sentence.var() / len(by_sentence)
     half = quantile(variance**2 / sum(part**2 / 2 for part in parts)) * math.sqrt(variance)
-    bleu, likelihood, registered = rows["en-de: queryk − wide ([002-rate](small/002-rate/table.md))"]
+    bleu, t2t, likelihood = rows["en-de: queryk − wide ([002-rate](small/002-rate/table.md))"]
     mean, low, high = (float(number) for number in re.findall(r"[+]([\d.]+)", likelihood))
     assert mean == pytest.approx(by_sentence.mean(), abs=0.006)
     assert high - low == pytest.approx(2 * half, rel=0.06)  # the variance over sentences is that of 1,000 resamples
-    assert bleu == "+1.51 (+0.94 … +2.09)" and registered == "no"
+    assert (bleu, t2t) == ("+1.51 (+0.94 … +2.09)", "+1.52 (+0.91 … +2.12)")
 
 
 def test_the_committed_readme_has_the_short_table_of_the_committed_records(tmp_path: Path) -> None:
@@ -321,12 +330,26 @@ def test_the_committed_readme_has_the_short_table_of_the_committed_records(tmp_p
     assert page.read_bytes() == (ROOT / "README.md").read_bytes()
 
 
-def test_the_committed_page_has_the_table_of_the_committed_records(tmp_path: Path) -> None:
-    """`phraseloom reproduce --evidence docs/results --into docs/results.md` writes it."""
-    page = shutil.copy(PAGE, tmp_path / "results.md")
+OTHERS = ["guided-alignment", "synthetic-data"]
+PAGES = {"results.md": OTHERS} | {f"papers/{n}.md": [n] for n in ("000", "001", "002", "003", "004")}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_committed_page_has_the_claims_of_the_committed_records(tmp_path: Path, name: str) -> None:
+    """`phraseloom reproduce --evidence docs/results --tables NAMES --into docs/NAME` writes it, and the page says so."""
+    committed = ROOT / "docs" / name
+    (tmp_path / "papers").mkdir()
     (tmp_path / "results").symlink_to(COMMITTED)
-    write_evidence(tmp_path / "results", page, recipes=ROOT / "recipes")
-    assert page.read_bytes() == PAGE.read_bytes()
+    page = shutil.copy(committed, tmp_path / name)
+    write_evidence(tmp_path / "results", page, tables=PAGES[name], recipes=ROOT / "recipes")
+    assert page.read_bytes() == committed.read_bytes()
+    command = f"phraseloom reproduce --evidence docs/results --tables {','.join(PAGES[name])} --into docs/{name}"
+    assert f"    {command}\n" in committed.read_text()
+
+
+def test_every_table_with_a_measured_claim_is_on_a_page() -> None:
+    begin = tuple(start for starts in PAGES.values() for start in starts)
+    assert all(path.name.startswith(begin) for path in (COMMITTED / "small").iterdir())
 
 
 def test_no_two_rows_of_the_short_table_read_the_same() -> None:
@@ -341,6 +364,6 @@ def test_every_small_claim_with_a_number_is_in_the_table() -> None:
     paths = COMMITTED.glob("small/*/table.json")
     claims = [claim for path in paths for claim in json.loads(path.read_bytes())["claims"]]
     measured = [claim for claim in claims if any(c["difference"] for c in claim["comparisons"])]
-    rows = [row for row in cells(evidence_table(COMMITTED)) if len(row) == 7]
+    rows = [row for row in cells(evidence_table(COMMITTED)) if len(row) == 8]
     assert len(rows) == len(measured) > 20
     assert not [row for row in rows if row[4] in ("1", "2") and row[-1].startswith(("held", "did not hold"))]

@@ -162,9 +162,17 @@ class StoredOptions:
         bool,
         typer.Option(
             "--short",
-            help="With --evidence: only claims on BLEU whose rows have several seeds, under the names of their papers.",
+            help="With --evidence: only claims with a short wording whose rows have several seeds, under the names of their "
+            "papers.",
         ),
     ] = False
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="With --evidence: only tables whose names begin with one of these, separated by commas, such as 001.",
+        ),
+    ] = None
     into: Annotated[
         Path | None,
         typer.Option(
@@ -190,6 +198,8 @@ class StoredOptions:
 
         if self.evidence is None and self.short:
             raise UsageError("--short is about the table of --evidence", hint="give --evidence FOLDER too")
+        if self.evidence is None and self.tables is not None:
+            raise UsageError("--tables chooses tables for --evidence", hint="give --evidence FOLDER too")
         if self.evidence is None and self.into is not None:
             raise UsageError("--into says where the table of --evidence goes", hint="give --evidence FOLDER too")
 
@@ -223,7 +233,7 @@ def command(
 
     Example: phraseloom reproduce 002-table1 --scale small --seeds 1,2,3 --data-root corpora
 
-    Example: phraseloom reproduce --evidence docs/results --into docs/results.md
+    Example: phraseloom reproduce --evidence docs/results --tables 001 --into docs/papers/001.md
 
     Example: phraseloom reproduce --evidence docs/results --short --into README.md
     """
@@ -264,10 +274,11 @@ def _read_stored(table: str | None, stored: StoredOptions, place: Path) -> None:
     elif stored.evidence is not None:
         from phraseloom.reproduce.evidence import evidence_table, write_evidence
 
+        names = [name for name in (stored.tables or "").split(",") if name]
         if stored.into is None:
-            print(evidence_table(stored.evidence, short=stored.short, recipes=place), end="")
+            print(evidence_table(stored.evidence, short=stored.short, tables=names, recipes=place), end="")
         else:
-            write_evidence(stored.evidence, stored.into, short=stored.short, recipes=place)
+            write_evidence(stored.evidence, stored.into, short=stored.short, tables=names, recipes=place)
             print(stored.into)
 
 

@@ -4,13 +4,17 @@ The numbers come from the stored tables, FOLDER/SCALE/TABLE/table.json, and the 
 row per scale. If it needs several comparisons, the row shows the weakest measured one: the least difference on the claimed
 side, or the largest for a claim of equality. Scale tiny is no evidence, so it has no rows.
 
-A second table has the log-likelihood of the reference on the test set beside BLEU, where a table has stored it by sentence:
+p is that after Holm's correction for the claims of one table. A verdict with † becomes "undecided" if the registered
+hypotheses of all tables, measured or not, are corrected together.
+
+A second table has other scores beside BLEU, where a table has stored them: BLEU as tensor2tensor computes it, and the
+log-likelihood of the reference on the test set,
 
     difference = mean over seeds and sentences of ln p(reference | source) of one row − that of the other, nats a sentence
 
-The short table has only the claims on BLEU (not on BLEU by length) whose rows have several seeds. It is in groups of papers:
-first the claims of the papers, then those of our own questions that have a short wording. A claim that several tables test is
-named once. Tables of no paper are left out.
+The short table has only the claims with a short wording (`short`) whose rows have several seeds. It is in groups of papers,
+each with the number of its verdicts: first the claims of the papers, then our own questions. A claim that several tables test
+is named once. Tables of no paper are left out.
 """
 
 from __future__ import annotations
@@ -33,12 +37,12 @@ from phraseloom.metrics.seeds import LEVEL
 from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result, paper_result
 from phraseloom.reproduce.stored import judged_table, read_numbers
-from phraseloom.reproduce.table import ClaimConfig, TableConfig, TextMetric
+from phraseloom.reproduce.table import ClaimConfig, TableConfig
 from phraseloom.reproduce.writing import MARKDOWN, read_table, stored_tables
 
 BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
-HEADERS = ("claim", "comparison", "paper", "here (95 %)", "seeds", "budget", "verdict")
-SHORT_HEADERS = ("claim", "paper", "here, BLEU (95 %)", "seeds", "text and updates", "verdict")
+HEADERS = ("claim", "comparison", "paper", "here (95 %)", "seeds", "budget", "p", "verdict")
+SHORT_HEADERS = ("claim", "paper", "here, BLEU (95 %)", "seeds", "text and updates", "p", "verdict")
 GROUPS = {
     ("000", "002"): "Phrasal attention (papers 000 and 002)",
     ("001",): "Source phrase representations (paper 001)",
@@ -48,25 +52,27 @@ GROUPS = {
 EPOCHS = re.compile(r"([\d,]+(?: and [\d,]+)*) updates[^(;.]*\(([\d.]+(?: and [\d.]+)*) epochs\)")
 RATE = re.compile(r"\brate [\d.]+\d")
 TEST_PERPLEXITY, LOG_LIKELIHOOD = "test_perplexity", "log-likelihood"
-LIKELIHOOD_HEADERS = ("comparison", "BLEU (95 %)", "log-likelihood, nats a sentence (95 %)", "registered")
-LIKELIHOODS = (
-    "Log-likelihood of the reference on the test set, beside BLEU. It needs no search; more is better. "
-    "*Registered* says whether a claim of the table is about it. If not, it is exploration and gives no verdict."
+OTHER_HEADERS = ("comparison", "BLEU (95 %)", "BLEU-t2t (95 %)", "log-likelihood, nats a sentence (95 %)")
+OTHER_SCORES = (
+    "Other scores of the same comparisons, where they are stored. They decide nothing. BLEU-t2t is that of tensor2tensor, on "
+    "Moses tokens with compounds split at hyphens; the log-likelihood is that of the reference on the test set, and needs no "
+    "search. More is better for both."
 )
 LOUD = ("held", "did not hold")
+FALLS = " †"
 NO_EVIDENCE = "tiny"
 REGISTERED = "small"  # the scale of registered experiments
 NOT_MEASURED = "not measured"
-OURS = re.compile(r" ?\(our question, not the papers?'s?\)")
+DIRECTION = re.compile(r"([a-z]{2})-([a-z]{2})")
 
 
 @dataclass(frozen=True)
 class ClaimEvidence:
     """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured.
 
-    `short`: its cells in the short table, none if it is not there; `on_bleu`: whether it is about BLEU as one number; `seeds`:
-    the least number of the rows, and `updates` of their trainings; `ours`: whether it is our own question, which no paper
-    answers; `registered`: its hypothesis, and `p` before Holm's correction.
+    `short`: its cells in the short table, none if it is not there; `seeds`: the least number of the rows, and `updates` of
+    their trainings; `ours`: whether it is our own question, which no paper answers; `registered`: its hypothesis, `verdict` on
+    it, and `p` before Holm's correction.
     """
 
     table: str
@@ -75,30 +81,42 @@ class ClaimEvidence:
     row: tuple[str, ...] | None = None
     budget: str = ""
     short: tuple[str, ...] = ()
-    on_bleu: bool = False
     seeds: int = 0
     updates: int = 0
     ours: bool = False
     registered: str = ""
+    verdict: str = ""
     p: float | None = None
 
 
 def evidence_table(
-    folder: str | Path, page: str | Path = ".", *, short: bool = False, recipes: Path | None = None
+    folder: str | Path,
+    page: str | Path = ".",
+    *,
+    short: bool = False,
+    tables: Sequence[str] = (),
+    recipes: Path | None = None,
 ) -> str:
     """The evidence table in Markdown, with links relative to the folder `page`.
 
-    Raises UsageError if no table of another scale than tiny is stored, CorruptError for a damaged table.json.
+    `tables`: only those whose name begins with one of these (none: all). Raises UsageError if no table of another scale than
+    tiny is stored, or none begins so, CorruptError for a damaged table.json.
     """
     folder = require_folder(folder)
-    claims = [claim for path in stored_tables(folder) for claim in _read_claims(path, recipes)]
-    claims.sort(key=lambda claim: claim.table)
-    shown = [claim for claim in claims if claim.row is not None]
-    if all(claim.scale == NO_EVIDENCE for claim in claims):
+    paths = stored_tables(folder)
+    everything = _mark_fallen([claim for path in paths for claim in _read_claims(path, recipes)])
+    if all(claim.scale == NO_EVIDENCE for claim in everything):
         hint = "reproduce TABLE --scale small --seeds 1,2,3 writes some"
         raise UsageError(f"no table of another scale than {NO_EVIDENCE}: there is no evidence", file=folder, hint=hint)
+    begin = tuple(tables) or ("",)
+    claims = sorted((c for c in everything if c.table.startswith(begin)), key=lambda claim: claim.table)
+    shown = [claim for claim in claims if claim.row is not None]
+    if tables and not shown:
+        raise UsageError(f"no measured claim of a table whose name begins with {' or '.join(tables)}", file=folder)
+    fallen = _fallen_note(shown, everything)
     if short:
-        return _short([claim for claim in shown if claim.short and claim.seeds > 1 and claim.on_bleu], page)
+        listed = [claim for claim in shown if claim.short and claim.seeds > 1]
+        return "\n\n".join(filter(None, [_short(listed, page), fallen if listed else ""])) + "\n"
     budgets = list(dict.fromkeys(claim.budget for claim in shown))
     lines = [_line(HEADERS), _line(["---"] * len(HEADERS))]
     for claim in shown:
@@ -108,36 +126,60 @@ def evidence_table(
         cells[5] += f" ({_letter(budgets.index(claim.budget))})"
         lines.append(_line(cells))
     notes = [f"* ({_letter(number)}) {text}" for number, text in enumerate(budgets)]
-    parts = ["\n".join(lines), "\n".join(notes), _without(claims), _together(claims)]
-    parts += [_likelihoods(stored_tables(folder), page, recipes)]
+    parts = ["\n".join(lines), "\n".join(notes), _without(claims), fallen]
+    parts += [_other_scores([path for path in paths if path.parent.name.startswith(begin)], page, recipes)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _likelihoods(paths: Sequence[Path], page: str | Path, recipes: Path | None) -> str:
-    """The comparisons on BLEU of the tables with a test perplexity, with the difference in log-likelihood too."""
+def _mark_fallen(claims: Sequence[ClaimEvidence]) -> list[ClaimEvidence]:
+    """Mark the verdicts that do not survive Holm's correction over the registered hypotheses of all tables."""
+    registered = [claim for claim in claims if claim.registered]
+    adjusted = holm([1.0 if claim.p is None else claim.p for claim in registered])
+    fallen = {c.registered for c, p in zip(registered, adjusted, strict=True) if c.verdict in LOUD and p >= LEVEL}
+    return [_fallen(claim) if claim.registered in fallen else claim for claim in claims]
+
+
+def _fallen(claim: ClaimEvidence) -> ClaimEvidence:
+    row, short = claim.row, claim.short
+    if row is not None:
+        row = (*row[:-1], claim.verdict + FALLS + row[-1].removeprefix(claim.verdict))
+    if short:
+        plain = short[-1].replace("**", "")
+        short = (*short[:-1], claim.verdict + FALLS + plain.removeprefix(claim.verdict))
+    return replace(claim, row=row, short=short)
+
+
+def _fallen_note(shown: Sequence[ClaimEvidence], claims: Sequence[ClaimEvidence]) -> str:
+    """What † means, if a verdict that is shown has one."""
+    number = sum(bool(claim.registered) for claim in claims)
+    if not any(FALLS in cell for claim in shown for cell in (claim.row or ())[-1:]):
+        return ""
+    return f"† Undecided if all {number} registered hypotheses of all tables, measured or not, are corrected together."
+
+
+def _other_scores(paths: Sequence[Path], page: str | Path, recipes: Path | None) -> str:
+    """The comparisons on BLEU of the tables that have stored another score of the same translations and references."""
     lines = []
     for path in paths:
         content = read_table(path)
-        measured = any(TEST_PERPLEXITY in row.get("metrics", {}) for row in content["rows"])
-        if content["scale"] == NO_EVIDENCE or not measured or content.get("sentences") is None:
+        kinds = {key for row in content["rows"] for key in row.get("metrics", {})}
+        t2t = next((k for k, m in content["definition"]["metrics"].items() if m["kind"] == "t2t" and k in kinds), None)
+        if content["scale"] == NO_EVIDENCE or content.get("sentences") is None or not (t2t or TEST_PERPLEXITY in kinds):
             continue
         result = read_numbers(path.parent, recipes)
-        claims = [claim for claim in result.table.claims if result.scale in claim.scales]
-        registered = any(claim.metric == TEST_PERPLEXITY for claim in claims)
         _add_log_likelihood(result)
         judge = Judge(result)
-        for pair in dict.fromkeys(pair for claim in claims if claim.metric == "bleu" for pair in judge.pairs(claim)):
-            found = [judge.difference(replace(pair, metric=metric)) for metric in ("bleu", LOG_LIKELIHOOD)]
-            if pair.other is not None and not pair.beyond and None not in found:
-                says = f"{pair.task}: {pair.row} − {pair.other}".removeprefix(": ")
-                cells = [_difference(asdict(difference), 2) for difference in found if difference is not None]
-                mark = "yes" if registered else "no"
-                lines.append(
-                    _line((f"{says} ([{result.name}]({_link(path.with_name(MARKDOWN), page)}))", *cells, mark))
-                )
+        claims = [claim for claim in result.table.claims if result.scale in claim.scales and claim.metric == "bleu"]
+        for pair in dict.fromkeys(pair for claim in claims for pair in judge.pairs(claim)):
+            found = [judge.difference(replace(pair, metric=m)) if m else None for m in ("bleu", t2t, LOG_LIKELIHOOD)]
+            if pair.other is None or pair.beyond or found[0] is None or not any(found[1:]):
+                continue
+            says = f"{pair.task}: {pair.row} − {pair.other}".removeprefix(": ")
+            says += f" ([{result.name}]({_link(path.with_name(MARKDOWN), page)}))"
+            lines.append(_line((says, *("" if d is None else _difference(asdict(d), 2) for d in found))))
     if not lines:
         return ""
-    return "\n".join([LIKELIHOODS, "", _line(LIKELIHOOD_HEADERS), _line(["---"] * len(LIKELIHOOD_HEADERS)), *lines])
+    return "\n".join([OTHER_SCORES, "", _line(OTHER_HEADERS), _line(["---"] * len(OTHER_HEADERS)), *lines])
 
 
 def _add_log_likelihood(result: Result) -> None:
@@ -158,20 +200,28 @@ def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
         group = [claim for claim in claims if claim.table.startswith(tables)]
         wordings = list(dict.fromkeys(claim.short[0] for claim in group))
         group.sort(key=lambda claim: (claim.ours, wordings.index(claim.short[0]), claim.updates, claim.short[4]))
-        lines += [_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 1)])] if group else []
+        counts = [(word, sum(claim.verdict == word for claim in group)) for word in (*LOUD, "undecided")]
+        tally = ", ".join(f"{number} {word}" for word, number in counts if number)
+        lines += [_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 2), tally])] if group else []
         above = ""
         for claim in group:
-            says, *cells, trained, verdict = claim.short
-            lines.append(
-                _line(("" if says == above else says, *cells, f"[{trained}]({_link(claim.place, page)})", verdict))
-            )
+            says, *cells, trained, p, verdict = claim.short
+            budget = f"[{trained}]({_link(claim.place, page)})"
+            lines.append(_line(("" if says == above else says, *cells, budget, p, verdict)))
             above = says
     if not lines:
-        return "No claim on BLEU has several seeds yet.\n"
-    return "\n".join([_line(SHORT_HEADERS), "|" + "---|" * len(SHORT_HEADERS), *lines]) + "\n"
+        return "No claim with a short wording has several seeds yet."
+    return "\n".join([_line(SHORT_HEADERS), "|" + "---|" * len(SHORT_HEADERS), *lines])
 
 
-def write_evidence(folder: str | Path, page: str | Path, *, short: bool = False, recipes: Path | None = None) -> None:
+def write_evidence(
+    folder: str | Path,
+    page: str | Path,
+    *,
+    short: bool = False,
+    tables: Sequence[str] = (),
+    recipes: Path | None = None,
+) -> None:
     """Replace what a page has between its two markers with the evidence table, or with the short one.
 
     Raises UsageError if the page does not have each marker once, in this order.
@@ -181,8 +231,8 @@ def write_evidence(folder: str | Path, page: str | Path, *, short: bool = False,
     _, end, after = rest.partition(END.encode())
     if not begin or not end or begin in rest or end in after:
         raise UsageError("the page has no place for the table", file=page, hint=f"write {BEGIN} and {END} into it")
-    table = f"\n\n{evidence_table(folder, page.parent, short=short, recipes=recipes)}\n".encode()
-    atomic_write_bytes(page, before + begin + table + end + after)
+    text = evidence_table(folder, page.parent, short=short, tables=tables, recipes=recipes)
+    atomic_write_bytes(page, before + begin + f"\n\n{text}\n".encode() + end + after)
 
 
 def _link(place: Path, page: str | Path) -> str:
@@ -210,21 +260,6 @@ def _without(claims: Sequence[ClaimEvidence]) -> str:
         return ""
     names = ", ".join(f"{table} ({number})" for table, number in counts.items())
     return f"No evidence for {plural(sum(counts.values()), 'more claim')}, by table: {names}."
-
-
-def _together(claims: Sequence[ClaimEvidence]) -> str:
-    """Which registered hypotheses have a verdict after Holm's correction over those of all tables, measured or not."""
-    registered = [claim for claim in claims if claim.registered]
-    if not registered:
-        return ""
-    adjusted = holm([1.0 if claim.p is None else claim.p for claim in registered])
-    some = [c for c, p in zip(registered, adjusted, strict=True) if p < LEVEL and c.row and c.row[-1].startswith(LOUD)]
-    names = sorted((claim.registered for claim in some), key=lambda name: (int(name.split()[0]), name))
-    return (
-        f"The verdicts above are corrected for the claims of one table. If all {len(registered)} registered hypotheses "
-        f"of these tables, measured or not, are corrected together, these keep their verdict (experiment and hypothesis): "
-        f"{', '.join(names) or 'none'}."
-    )
 
 
 def _read_claims(path: Path, recipes: Path | None) -> list[ClaimEvidence]:
@@ -272,32 +307,39 @@ def _claim(
     budget = " ".join(table.scales[scale].says.split())  # type: ignore[index]
     numbers = sorted({round(facts["updates"]) for row in rows for facts in row["run"].values() if "updates" in facts})
     updates = _updates(numbers, budget)
-    cells = (says, comparison, paper, ours, str(seeds), updates, verdict)
-    plain = claim.short or OURS.sub("", claim.says) + (f", by {claim.by:g} or more" if claim.by else "")
-    plain += "" if claim.where else " (ours)"
-    known = [budget.partition(",")[0], updates if numbers else "", claim.budget or _rate(budget)]
+    p = _p(stored.get("p_holm"))
+    cells = (says, comparison, paper, ours, str(seeds), updates, p, verdict)
+    plain = claim.short + ("" if claim.where else " (ours)")
+    known = [budget.partition(",")[0], _directions(table), updates if numbers else "", claim.budget or _rate(budget)]
     trained = ", ".join(filter(None, known))
     word = stored["verdict"]
     doubt = claim.caveat or ("" if registered else origin)
     word = f"{word} ({doubt})" if doubt else f"**{word}**" if word in LOUD else word
-    listed = (plain, paper, ours, str(seeds), trained, word)
-    short = listed if claim.where or claim.short else ()
-    on_bleu = isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t") and not metric.is_series
-    least = min(numbers, default=0)
+    here = ours if title.startswith("BLEU") else f"{ours} {title}"
     return ClaimEvidence(
         name,
         scale,
         place,
         cells,
         budget,
-        short,
-        on_bleu,
-        seeds,
-        least,
-        not claim.where,
-        registered,
-        stored.get("p"),
+        short=(plain, paper, here, str(seeds), trained, p, word) if claim.short else (),
+        seeds=seeds,
+        updates=min(numbers, default=0),
+        ours=not claim.where,
+        registered=registered,
+        verdict=stored["verdict"],
+        p=stored.get("p"),
     )
+
+
+def _directions(table: TableConfig) -> str:
+    """The translation directions of a table whose tasks are named so: en→de."""
+    found = [DIRECTION.fullmatch(task) for task in table.tasks]
+    return " and ".join(f"{match[1]}→{match[2]}" for match in found if match)
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else "< 0.001" if p < 0.0005 else f"{p:.3f}"
 
 
 def _registration(registered: str, verdict: str) -> str:
