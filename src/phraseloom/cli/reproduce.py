@@ -173,6 +173,13 @@ class StoredOptions:
             help="With --evidence: only tables whose names begin with one of these, separated by commas, such as 001.",
         ),
     ] = None
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --evidence: draw the claims on BLEU of the short table into this file (.svg, .png or .pdf).",
+        ),
+    ] = None
     into: Annotated[
         Path | None,
         typer.Option(
@@ -200,6 +207,8 @@ class StoredOptions:
             raise UsageError("--short is about the table of --evidence", hint="give --evidence FOLDER too")
         if self.evidence is None and self.tables is not None:
             raise UsageError("--tables chooses tables for --evidence", hint="give --evidence FOLDER too")
+        if self.evidence is None and self.plot is not None:
+            raise UsageError("--plot draws the claims of --evidence", hint="give --evidence FOLDER too")
         if self.evidence is None and self.into is not None:
             raise UsageError("--into says where the table of --evidence goes", hint="give --evidence FOLDER too")
 
@@ -272,10 +281,14 @@ def _read_stored(table: str | None, stored: StoredOptions, place: Path) -> None:
         recompute(stored.recompute, place)
         print(stored.recompute / "table.md")
     elif stored.evidence is not None:
-        from phraseloom.reproduce.evidence import evidence_table, write_evidence
+        from phraseloom.reproduce.evidence import evidence_table, short_claims, write_evidence
 
         names = [name for name in (stored.tables or "").split(",") if name]
-        if stored.into is None:
+        if stored.plot is not None:
+            from phraseloom.reproduce.forest import draw_claims
+
+            print(draw_claims(short_claims(stored.evidence, tables=names, recipes=place), stored.plot))
+        elif stored.into is None:
             print(evidence_table(stored.evidence, short=stored.short, tables=names, recipes=place), end="")
         else:
             write_evidence(stored.evidence, stored.into, short=stored.short, tables=names, recipes=place)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result, paper_result
 from phraseloom.reproduce.stored import judged_table, read_numbers
 from phraseloom.reproduce.table import ClaimConfig, TableConfig
-from phraseloom.reproduce.writing import MARKDOWN, read_table, stored_tables
+from phraseloom.reproduce.writing import JSON, MARKDOWN, read_table, stored_tables
 
 BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
 HEADERS = ("claim", "comparison", "paper", "here (95 %)", "seeds", "budget", "p", "verdict")
@@ -72,7 +72,8 @@ class ClaimEvidence:
 
     `short`: its cells in the short table, none if it is not there; `seeds`: the least number of the rows, and `updates` of
     their trainings; `ours`: whether it is our own question, which no paper answers; `registered`: its hypothesis, `verdict` on
-    it, and `p` before Holm's correction.
+    it, and `p` before Holm's correction; `difference`: mean and ends of the interval, `papers`: the paper's; `on_bleu`: whether
+    they are in BLEU.
     """
 
     table: str
@@ -87,6 +88,28 @@ class ClaimEvidence:
     registered: str = ""
     verdict: str = ""
     p: float | None = None
+    difference: tuple[float, float | None, float | None] = (0.0, None, None)
+    papers: float | None = None
+    on_bleu: bool = False
+
+
+def short_claims(folder: str | Path, *, tables: Sequence[str] = (), recipes: Path | None = None) -> list[ClaimEvidence]:
+    """The claims of the short table: those with a short wording whose rows have several seeds.
+
+    Raises as `evidence_table` does.
+    """
+    return _short_of(_read(folder, tables, recipes)[1])
+
+
+def short_groups(claims: Sequence[ClaimEvidence]) -> list[tuple[str, list[ClaimEvidence]]]:
+    """The claims by papers, with their titles. Equal claims stand together, from few updates to many; ours come last."""
+    groups = []
+    for tables, title in GROUPS.items():
+        group = [claim for claim in claims if claim.table.startswith(tables)]
+        wordings = list(dict.fromkeys(claim.short[0] for claim in group))
+        group.sort(key=lambda claim: (claim.ours, wordings.index(claim.short[0]), claim.updates, claim.short[4]))
+        groups += [(title, group)] if group else []
+    return groups
 
 
 def evidence_table(
@@ -102,20 +125,11 @@ def evidence_table(
     `tables`: only those whose name begins with one of these (none: all). Raises UsageError if no table of another scale than
     tiny is stored, or none begins so, CorruptError for a damaged table.json.
     """
-    folder = require_folder(folder)
-    paths = stored_tables(folder)
-    everything = _mark_fallen([claim for path in paths for claim in _read_claims(path, recipes)])
-    if all(claim.scale == NO_EVIDENCE for claim in everything):
-        hint = "reproduce TABLE --scale small --seeds 1,2,3 writes some"
-        raise UsageError(f"no table of another scale than {NO_EVIDENCE}: there is no evidence", file=folder, hint=hint)
-    begin = tuple(tables) or ("",)
-    claims = sorted((c for c in everything if c.table.startswith(begin)), key=lambda claim: claim.table)
+    everything, claims = _read(folder, tables, recipes)
     shown = [claim for claim in claims if claim.row is not None]
-    if tables and not shown:
-        raise UsageError(f"no measured claim of a table whose name begins with {' or '.join(tables)}", file=folder)
     fallen = _fallen_note(shown, everything)
     if short:
-        listed = [claim for claim in shown if claim.short and claim.seeds > 1]
+        listed = _short_of(claims)
         return "\n\n".join(filter(None, [_short(listed, page), fallen if listed else ""])) + "\n"
     budgets = list(dict.fromkeys(claim.budget for claim in shown))
     lines = [_line(HEADERS), _line(["---"] * len(HEADERS))]
@@ -127,8 +141,28 @@ def evidence_table(
         lines.append(_line(cells))
     notes = [f"* ({_letter(number)}) {text}" for number, text in enumerate(budgets)]
     parts = ["\n".join(lines), "\n".join(notes), _without(claims), fallen]
-    parts += [_other_scores([path for path in paths if path.parent.name.startswith(begin)], page, recipes)]
+    parts += [_other_scores(dict.fromkeys(claim.place.with_name(JSON) for claim in shown), page, recipes)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _read(
+    folder: str | Path, tables: Sequence[str], recipes: Path | None
+) -> tuple[list[ClaimEvidence], list[ClaimEvidence]]:
+    """All claims, and those of the tables whose names begin with one of `tables`, by table."""
+    folder = require_folder(folder)
+    everything = _mark_fallen([claim for path in stored_tables(folder) for claim in _read_claims(path, recipes)])
+    if all(claim.scale == NO_EVIDENCE for claim in everything):
+        hint = "reproduce TABLE --scale small --seeds 1,2,3 writes some"
+        raise UsageError(f"no table of another scale than {NO_EVIDENCE}: there is no evidence", file=folder, hint=hint)
+    begin = tuple(tables) or ("",)
+    claims = sorted((c for c in everything if c.table.startswith(begin)), key=lambda claim: claim.table)
+    if tables and not any(claim.row for claim in claims):
+        raise UsageError(f"no measured claim of a table whose name begins with {' or '.join(tables)}", file=folder)
+    return everything, claims
+
+
+def _short_of(claims: Sequence[ClaimEvidence]) -> list[ClaimEvidence]:
+    return [claim for claim in claims if claim.row is not None and claim.short and claim.seeds > 1]
 
 
 def _mark_fallen(claims: Sequence[ClaimEvidence]) -> list[ClaimEvidence]:
@@ -157,7 +191,7 @@ def _fallen_note(shown: Sequence[ClaimEvidence], claims: Sequence[ClaimEvidence]
     return f"† Undecided if all {number} registered hypotheses of all tables, measured or not, are corrected together."
 
 
-def _other_scores(paths: Sequence[Path], page: str | Path, recipes: Path | None) -> str:
+def _other_scores(paths: Iterable[Path], page: str | Path, recipes: Path | None) -> str:
     """The comparisons on BLEU of the tables that have stored another score of the same translations and references."""
     lines = []
     for path in paths:
@@ -194,15 +228,12 @@ def _add_log_likelihood(result: Result) -> None:
 
 
 def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
-    """The claims on one line each, under the names of their papers. Equal claims stand together, from few updates to many."""
+    """The claims on one line each, under the names of their papers and the number of their verdicts."""
     lines = []
-    for tables, title in GROUPS.items():
-        group = [claim for claim in claims if claim.table.startswith(tables)]
-        wordings = list(dict.fromkeys(claim.short[0] for claim in group))
-        group.sort(key=lambda claim: (claim.ours, wordings.index(claim.short[0]), claim.updates, claim.short[4]))
+    for title, group in short_groups(claims):
         counts = [(word, sum(claim.verdict == word for claim in group)) for word in (*LOUD, "undecided")]
         tally = ", ".join(f"{number} {word}" for word, number in counts if number)
-        lines += [_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 2), tally])] if group else []
+        lines.append(_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 2), tally]))
         above = ""
         for claim in group:
             says, *cells, trained, p, verdict = claim.short
@@ -303,7 +334,9 @@ def _claim(
     rows = [r for r in content["rows"] if r["row"] in claim.rows and r["run"]]
     seeds = min((len(row["run"]) for row in rows), default=len(content["seeds"]))
     says = claim.says + (f", {claim.where}" if claim.where else "")
-    paper, ours = _paper(table, claim, weakest["says"], decimals), _difference(weakest["difference"], decimals)
+    theirs = _paper(table, claim, weakest["says"])
+    paper = "–" if theirs is None else _signed(theirs, decimals)
+    ours = _difference(weakest["difference"], decimals)
     budget = " ".join(table.scales[scale].says.split())  # type: ignore[index]
     numbers = sorted({round(facts["updates"]) for row in rows for facts in row["run"].values() if "updates" in facts})
     updates = _updates(numbers, budget)
@@ -329,6 +362,9 @@ def _claim(
         registered=registered,
         verdict=stored["verdict"],
         p=stored.get("p"),
+        difference=(weakest["difference"]["mean"], weakest["difference"]["low"], weakest["difference"]["high"]),
+        papers=theirs,
+        on_bleu=title.startswith("BLEU"),
     )
 
 
@@ -354,13 +390,12 @@ def _support(claim: ClaimConfig, mean: float) -> float:
     return claim.sign * mean if claim.sign else -abs(mean)
 
 
-def _paper(table: TableConfig, claim: ClaimConfig, says: str, decimals: int) -> str:
-    """The paper's difference in a comparison; a dash if it gives no numbers, or the claim is not about its scale."""
+def _paper(table: TableConfig, claim: ClaimConfig, says: str) -> float | None:
+    """The paper's difference in a comparison; None if it gives no numbers, or the claim is not about its scale."""
     if "paper" not in claim.scales:
-        return "–"
+        return None
     comparisons = Judge(paper_result(table, "paper")).comparisons(claim)
-    means = [c.difference.mean for c, _ in comparisons if c.says == says and c.difference is not None]
-    return _signed(means[0], decimals) if means else "–"
+    return next((c.difference.mean for c, _ in comparisons if c.says == says and c.difference is not None), None)
 
 
 def _difference(difference: Mapping[str, Any], decimals: int) -> str:
