@@ -19,6 +19,7 @@ from phraseloom.reproduce.execute import CONCATENATE
 from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result, paper_result
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
+from phraseloom.reproduce.stored import read_rows
 from phraseloom.reproduce.table import SCALES, TableConfig, load_table, runnable
 from phraseloom.reproduce.table_run import TableOptions, counted, open_plan, plan_text
 
@@ -33,6 +34,7 @@ TABLES = {
         "figure4",
         "multi30k",
         "long",
+        "long-more",
         "long-short",
         "long-dropout",
         "parts",
@@ -162,7 +164,9 @@ def test_a_widened_row_has_the_parameters_of_its_partner(name: str, scale: Any, 
 @pytest.mark.parametrize(
     ("name", "other", "rows", "task"),
     [
-        ("001-parts", "001-start", ["base", "pr"], "en-de"),
+        ("001-parts", "001-attention", ["base", "pr-zero"], "en-de"),
+        ("001-parts", "002-rate", ["base", "queryk"], "en-de"),
+        ("001-long", "001-long-more", ["base", "pr-zero", "queryk", "wide", "big"], "en-de"),
         ("002-rate", "001-attention", ["base", "wide"], "en-de"),
         ("004-converged", "004-converged-entropy", ["transformer", "noenc", "noenc-nopos"], "de-en"),
         ("004-converged", "004-converged-entropy", ["transformer", "noenc", "noenc-nopos"], "en-de"),
@@ -175,6 +179,21 @@ def test_tables_that_read_the_same_trainings_share_them(
     for row in rows:
         place = StepScope(task, row, 1)
         assert here.step("train", place).identity == there.step("train", place).identity, row
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "rows"),
+    [
+        ("001-parts", "001-attention", {"base", "pr-zero"}),
+        ("001-long-more", "001-long", {"base", "pr-zero"}),
+    ],
+)
+def test_a_stored_table_has_rows_of_another(name: str, stored: str, rows: set[str]) -> None:
+    """What `--rows-from` asks for, and that no row of the same name is another model."""
+    folder = RECIPES.parent / "docs" / "results" / "small" / stored
+    found = read_rows(folder, table(name), name, "small")
+    assert {row for (_, row), facts in found.facts.items() if facts} == rows
+    assert all(set(facts) == {1, 2, 3} for facts in found.facts.values())
 
 
 def trained(name: str, scale: Any, folder: Path) -> dict[str, Any]:
@@ -202,7 +221,7 @@ def test_every_row_of_a_claim_has_its_metric(name: str, scale: Any, tmp_path: Pa
 
 def test_every_row_of_a_table_at_one_rate_has_it(tmp_path: Path) -> None:
     rates = {
-        "001-parts": 0.004,
+        "001-parts": 0.008,
         "001-start": 0.004,
         "001-long-short": 0.008,
         "001-long-dropout": 0.008,
@@ -396,6 +415,7 @@ SHOWN_AS_A_PLOT = {
     "003-table3",
     "004-table2",
     "001-long",
+    "001-long-more",
     "001-start",
     "002-ladder",
     "002-orders",
