@@ -1,24 +1,31 @@
-"""`model.init`: what is drawn from where, and that models and runs of earlier versions are read."""
+"""`model.init`: what is drawn from where. And that models and runs of earlier versions are read."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.helpers import tiny_tokenizer
 from torch import nn
 
 from phraseloom.config import ConfigError, validate
+from phraseloom.files import atomic_write_text
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.recurrent import Cell
 from phraseloom.models.build import build_language_model, build_model
-from phraseloom.models.store import read_config
+from phraseloom.models.store import read_config, save_model
 from phraseloom.options.language_model import LanguageModelConfig
-from phraseloom.options.model import InitConfig, ModelConfig, fill_stored_init
+from phraseloom.options.model import InitConfig, ModelConfig, fill_stored
+from phraseloom.recipe import load_recipe
 from phraseloom.report.run.folders import describe
+from phraseloom.training.run_folder import dump_yaml, prepare_folder
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 SIZES: dict[str, Any] = {"width": 64, "heads": 4, "ffn_width": 256, "encoder": {"layers": 2}, "decoder": {"layers": 2}}
 RECURRENT: dict[str, Any] = {"width": 64, "heads": 4, "encoder": {"kind": "recurrent", "layers": 2},
@@ -140,24 +147,24 @@ def test_a_stored_configuration_without_init_has_the_start_of_its_time(
 ) -> None:
     value = stored(keys)
     for old in (value, {**value, "init_range": None}):
-        config = validate(ModelConfig, fill_stored_init(old))
+        config = validate(ModelConfig, fill_stored(old))
         assert config.init == InitConfig.model_validate(start)
         assert config.scale_embeddings
     assert "init" not in value
     assert validate(ModelConfig, value).init == InitConfig()  # a recipe: today's default
-    ranged = validate(ModelConfig, fill_stored_init({**value, "init_range": 0.1}))
+    ranged = validate(ModelConfig, fill_stored({**value, "init_range": 0.1}))
     assert (ranged.init.kind, ranged.init.range) == ("uniform", 0.1)
 
 
 def test_the_stored_start_of_a_language_model() -> None:
-    old = fill_stored_init(stored({"preset": "tiny"}, task=LanguageModelConfig))
+    old = fill_stored(stored({"preset": "tiny"}, task=LanguageModelConfig))
     assert validate(LanguageModelConfig, old).init == InitConfig(kind="xavier_uniform")
 
 
 def test_a_stored_init_is_what_it_says() -> None:
     for init in ({}, {"branch_scale": 0.5}, {"kind": "uniform", "range": 0.1}, {"kind": "xavier_uniform"}):
         config = ModelConfig.model_validate({**SIZES, "init": init})
-        assert validate(ModelConfig, fill_stored_init(config.model_dump(mode="json"))) == config
+        assert validate(ModelConfig, fill_stored(config.model_dump(mode="json"))) == config
 
 
 def test_a_model_folder_of_an_earlier_version_names_its_start() -> None:
@@ -197,9 +204,70 @@ def test_an_init_without_effect_is_refused_and_left_out_of_stored_ones(name: str
     assert "\n" not in str(caught.value)
     usual = {k: v for k, v in keys.items() if k != "init"}
     whole = {**stored(usual, without_init=False)}
-    assert validate(ModelConfig, fill_stored_init({**whole, "init": {**whole["init"], **keys["init"]}})) == validate(
+    assert validate(ModelConfig, fill_stored({**whole, "init": {**whole["init"], **keys["init"]}})) == validate(
         ModelConfig, usual
     )
+
+
+ONE: dict[str, Any] = {"kind": "recurrent", "layers": 1}
+REFUSED_TODAY: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "encoder": ({**SIZES, "encoder": ONE}, {"residual": True, "dropout": 0.3}),
+    "decoder": ({**SIZES, "decoder": ONE}, {"residual": True, "dropout": 0.3}),
+    "phrases": ({**SIZES, "phrases": {"segments": {"kind": "fixed", "max_tokens": 4, "floor": 4}}},
+                {"segments": {"kind": "fixed", "max_tokens": 2, "min_chunks": 6, "floor": 4, "basis": "sentence"}}),
+}  # fmt: skip
+
+
+def stored_before(part: str) -> tuple[ModelConfig, dict[str, Any]]:
+    """A configuration, and the same one as a version could store it that did not refuse options without effect."""
+    keys, old = REFUSED_TODAY[part]
+    config = ModelConfig.model_validate(keys)
+    value = config.model_dump(mode="json")
+    return config, {**value, part: {**value[part], **old}}
+
+
+@pytest.mark.parametrize("part", REFUSED_TODAY)
+def test_options_without_effect_are_left_out_of_stored_configurations(part: str) -> None:
+    config, old = stored_before(part)
+    with pytest.raises(ConfigError):
+        validate(ModelConfig, old)
+    assert validate(ModelConfig, fill_stored(old)) == config
+
+
+def test_other_stored_layers_and_segments_stay_as_they_are() -> None:
+    two = {"kind": "recurrent", "layers": 2, "residual": True, "dropout": 0.3}
+    for keys in (
+        {**SIZES, "encoder": two, "decoder": two},
+        {**SIZES, "phrases": {"segments": {"kind": "dataset"}}},
+        {**SIZES, "phrases": {"segments": {"kind": "fixed", "max_tokens": 4, "floor": 2}}},
+    ):
+        config = ModelConfig.model_validate(keys)
+        assert validate(ModelConfig, fill_stored(config.model_dump(mode="json"))) == config
+
+
+@pytest.mark.parametrize("part", REFUSED_TODAY)
+def test_a_model_folder_with_options_without_effect_is_read(part: str, tmp_path: Path) -> None:
+    config, old = stored_before(part)
+    other = config.model_copy(update={part: getattr(config, part).model_copy(update=REFUSED_TODAY[part][1])})
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    sizes = len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydantic, of values that were not validated
+        save_model(tmp_path / "m", build_model(config, *sizes), other, tokenizer, languages=("en", "de"))
+    raw, found = read_config(tmp_path / "m")
+    assert raw["model"] == old
+    assert found == config
+    assert describe(tmp_path / "m")["model"][part]["kind" if part != "phrases" else "glance"]
+
+
+@pytest.mark.parametrize("part", REFUSED_TODAY)
+def test_a_run_with_options_without_effect_goes_on_without_them(part: str, tmp_path: Path) -> None:
+    config, old = stored_before(part)
+    recipe = load_recipe(RECIPES / "demo" / "world.yaml").model_copy(update={"model": config})
+    assert prepare_folder(recipe, tmp_path / "run", "f" * 64, allow_changed=False) == []
+    path = tmp_path / "run" / "config.yaml"
+    atomic_write_text(path, dump_yaml({**recipe.model_dump(mode="json"), "model": old}))
+    assert prepare_folder(recipe, tmp_path / "run", "f" * 64, allow_changed=False) == []
 
 
 @pytest.mark.parametrize("key", [{"recurrent": "fan_in_uniform"}, {"phrase_scale": 0.5}])

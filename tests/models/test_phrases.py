@@ -355,6 +355,8 @@ def test_bad_options_are_refused() -> None:
         ({"glance": "median"}, "glance"),
         ({"attention": "none", "scorer_width": 8}, "scorer_width"),
         ({"segments": {"kind": "fixed", "floor": 0}}, "floor"),
+        ({"segments": {"kind": "fixed", "max_tokens": 2}}, r"segments: floor is at most max_tokens \(2\), not 3"),
+        ({"segments": {"kind": "fixed", "floor": 9}}, r"segments: floor is at most max_tokens \(8\), not 9"),
         ({"segments": {"kind": "tree"}}, "segments"),
         ({"combination_dropout": 1.0}, "combination_dropout"),
     ):

@@ -136,8 +136,9 @@ def test_phrasal_attention_of_a_recurrent_decoder(line: str, input_feeding: bool
 @pytest.mark.parametrize("residual", [True, False], ids=["residual", "plain"])
 @pytest.mark.parametrize("layers", [1, 3])
 def test_other_depths(layers: int, residual: bool) -> None:
-    decoder = recurrent(layers=layers, residual=residual, initial="last")
-    compare(built(encoder=recurrent(layers=4 - layers, bidirectional=0, residual=residual), decoder=decoder))
+    encoder, decoder = ({"layers": n, "residual": residual and n > 1} for n in (4 - layers, layers))
+    decoder = recurrent(**decoder, initial="last")
+    compare(built(encoder=recurrent(**encoder, bidirectional=0), decoder=decoder))
     compare(built(encoder={"kind": "none"}, decoder={**decoder, "input_feeding": False, "cell": "gru"}))
 
 
@@ -269,6 +270,7 @@ def test_one_line_is_for_the_attentions_that_there_are(keys: dict[str, Any], sco
 
 
 PHRASE = "queryk heterogeneous 1-2"
+ONE = recurrent(layers=1)
 MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"encoder": NONE, "attention": {"encoder_self": PHRASE}}, r"attention\.encoder_self .*\{kind: none\}"),
     ({"encoder": RECURRENT, "attention": {"encoder_self": PHRASE}}, r"attention\.encoder_self .*\{kind: recurrent\}"),
@@ -281,6 +283,10 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"encoder": RECURRENT, "decoder": RECURRENT, "width": 9, "heads": 3}, "width 9 is odd: a bidirectional layer"),
     ({"encoder": NONE, "width": 9, "heads": 3}, "width 9 is odd: sinusoid"),
     ({"encoder": {**RECURRENT, "bidirectional": 3}}, "3 bidirectional layers, of only 2"),
+    ({"encoder": {**ONE, "residual": True}}, r"encoder: residual has no effect on one recurrent layer: it adds"),
+    ({"encoder": {**ONE, "dropout": 0.1}}, r"encoder: dropout has no effect on one recurrent layer: it acts between"),
+    ({"decoder": {**ONE, "residual": True}}, r"decoder: residual has no effect .*leave it out, or set more layers"),
+    ({"decoder": {**ONE, "cell": "gru", "dropout": 0.1}}, r"decoder: dropout has no effect on one recurrent layer"),
     ({"decoder": RECURRENT, "phrases": {}}, "phrases .*Transformer decoder"),
     ({"encoder": NONE, "decoder": {**RECURRENT, "initial": "final"}}, r"decoder\.initial: final needs a recurrent"),
     ({"decoder": {**RECURRENT, "initial": "final"}}, "final needs a recurrent encoder"),
@@ -306,6 +312,14 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
 def test_what_does_not_fit_is_refused_with_the_reason(keys: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         validate(ModelConfig, keys)
+
+
+def test_one_layer_has_the_options_that_act_on_it() -> None:
+    variational = {"inputs": 0.1, "states": 0.1}
+    more = {"variational_dropout": variational, "residual": False, "dropout": 0.0}
+    encoder = {**ONE, "memory_norm": True, **more}
+    config = ModelConfig.model_validate({"encoder": encoder, "decoder": {**ONE, "hidden_dropout": 0.3, **more}})
+    assert config.encoder.layers == config.decoder.layers == 1
 
 
 def test_odd_widths_are_for_models_without_halves() -> None:

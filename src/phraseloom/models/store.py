@@ -52,7 +52,7 @@ from phraseloom.models.build import AnyModelConfig
 from phraseloom.models.device import usable
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.tasks import TASKS, build, task_of
-from phraseloom.options.model import DecoderConfig, EncoderConfig, ModelConfig, fill_stored_init
+from phraseloom.options.model import DecoderConfig, EncoderConfig, ModelConfig, fill_stored
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.reading import MIB, TensorInfo, inside, limit_of, own_folder, read_header
 from phraseloom.replace import new_folder
@@ -282,7 +282,7 @@ def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:
         raise ModelError(
             f"task {str(raw['task'])[:80]!r} is not known to phraseloom {__version__} ({known})", file=folder / CONFIG
         )
-    return raw, validate(task.config, fill_stored_init(raw["model"]), file=folder / CONFIG)
+    return raw, validate(task.config, fill_stored(raw["model"]), file=folder / CONFIG)
 
 
 def find_task(path: str | Path) -> str:

@@ -97,6 +97,29 @@ def fill_stored_init(value: Any) -> Any:
     return {**value, "init": init}
 
 
+def fill_stored(value: Any) -> Any:
+    """`value`, the stored configuration of a model, as it is written today: the same model, without options that are refused.
+
+    Its start is that of `fill_stored_init`. Between the layers of a stack of one, options had no effect, and are left out.
+    Where `segments` had a `floor` above `max_tokens`, every phrase had `floor` tokens.
+    """
+    value = fill_stored_init(value)
+    if not isinstance(value, dict):
+        return value
+    value = dict(value)
+    for part in ("encoder", "decoder"):
+        stack = value.get(part)
+        if isinstance(stack, dict) and stack.get("kind") == "recurrent" and stack.get("layers") == 1:
+            value[part] = {key: option for key, option in stack.items() if key not in BETWEEN_LAYERS}
+    phrases = value.get("phrases")
+    segments = phrases.get("segments") if isinstance(phrases, dict) else None
+    if isinstance(segments, dict) and segments.get("kind") == "fixed":
+        longest, floor = segments.get("max_tokens"), segments.get("floor")
+        if isinstance(longest, int) and isinstance(floor, int) and floor > longest:
+            value["phrases"] = {**phrases, "segments": {**segments, "max_tokens": floor}}
+    return value
+
+
 Tokens = Annotated[int, Field(ge=1, le=10_000)]
 
 
@@ -112,6 +135,12 @@ class FixedSegmentsConfig(Config):
     min_chunks: Tokens = 6
     floor: Tokens = 3
     basis: Literal["sentence", "batch"] = "sentence"
+
+    @model_validator(mode="after")
+    def _floor_fits(self) -> FixedSegmentsConfig:
+        if self.floor > self.max_tokens:
+            raise ValueError(f"floor is at most max_tokens ({self.max_tokens}), not {self.floor}; set a lower floor")
+        return self
 
 
 class DatasetSegmentsConfig(Config):
@@ -287,6 +316,16 @@ class VariationalDropoutConfig(Config):
     states: DropoutRate = 0.0
 
 
+BETWEEN_LAYERS = {"residual": "adds the input of each layer after the first", "dropout": "acts between layers"}
+
+
+def check_between_layers(config: RecurrentEncoderConfig | RecurrentDecoderConfig) -> None:
+    """Raise ValueError if an option that acts between recurrent layers is set for one layer."""
+    for key, acts in BETWEEN_LAYERS.items() if config.layers == 1 else ():
+        if getattr(config, key):
+            raise ValueError(f"{key} has no effect on one recurrent layer: it {acts}; leave it out, or set more layers")
+
+
 class RecurrentEncoderConfig(Config):
     """Recurrent layers; the bottom `bidirectional` ones read both ways, each direction with half the width (P004: 1 of 6).
 
@@ -304,9 +343,10 @@ class RecurrentEncoderConfig(Config):
     memory_norm: bool = False
 
     @model_validator(mode="after")
-    def _no_more_than_layers(self) -> RecurrentEncoderConfig:
+    def _fits(self) -> RecurrentEncoderConfig:
         if self.bidirectional > self.layers:
             raise ValueError(f"{self.bidirectional} bidirectional layers, of only {self.layers}")
+        check_between_layers(self)
         return self
 
 
@@ -342,6 +382,11 @@ class RecurrentDecoderConfig(Config):
     hidden_dropout: DropoutRate = 0.2
     dropout: DropoutRate = 0.0
     variational_dropout: VariationalDropoutConfig = VariationalDropoutConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> RecurrentDecoderConfig:
+        check_between_layers(self)
+        return self
 
 
 DecoderConfig = Annotated[

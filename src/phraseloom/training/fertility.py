@@ -30,7 +30,7 @@ from phraseloom.layers.fertility import WORD_CLASSES
 from phraseloom.losses.fertility import prior_shift
 from phraseloom.models.store import CONFIG, MODEL, find_model, load_model, load_segmenter_of, read_config, write_model
 from phraseloom.models.tasks import build
-from phraseloom.options.model import ModelConfig, fill_stored_init
+from phraseloom.options.model import ModelConfig, fill_stored
 from phraseloom.phrases.source import Segmenter
 from phraseloom.replace import check_folder, new_folder
 from phraseloom.text.tokenizer import Tokenizer
@@ -144,7 +144,7 @@ def with_fertility(folder: Path, options: FertilityFitOptions, shift: tuple[floa
     module: dict[str, Any] = {"classes": options.classes, "inputs": options.inputs, "widths": list(options.widths)}
     if shift:
         module["shift"] = list(shift)
-    stored = fill_stored_init(raw["model"])
+    stored = fill_stored(raw["model"])
     described = {**stored, "output": {**stored["output"], "fertility": module}}
     return validate(ModelConfig, described, file=folder / CONFIG)
 

@@ -19,7 +19,7 @@ import yaml
 from phraseloom import __version__, files
 from phraseloom.config import read_yaml
 from phraseloom.errors import CorruptError, UsageError
-from phraseloom.options.model import fill_stored_init
+from phraseloom.options.model import fill_stored
 from phraseloom.options.training import changed_keys, shaping_keys
 from phraseloom.reading import MIB, inside
 from phraseloom.recipe import AnyRecipe, check_recipe
@@ -49,7 +49,7 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
         return []
     value, places = read_yaml(inside(run, CONFIG, "recipe of the run"))
     if "model" in value:
-        value["model"] = fill_stored_init(value["model"])
+        value["model"] = fill_stored(value["model"])
     old = check_recipe(value, file=run / CONFIG, places=places).model_dump(mode="json")
     refused, allowed = changed_keys(old, new)
     facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)

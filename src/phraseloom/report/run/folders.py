@@ -14,7 +14,7 @@ from typing import Any
 
 from phraseloom.errors import FileProblem, PhraseloomError
 from phraseloom.files import MANIFEST, read_json, require_folder, verify_manifest
-from phraseloom.options.model import fill_stored_init
+from phraseloom.options.model import fill_stored
 from phraseloom.phrases.source import load_segmenter
 from phraseloom.reading import MIB, TensorInfo, inside, own_folder, read_header
 from phraseloom.report.run.history import METRICS, read_history
@@ -48,7 +48,7 @@ def describe_model(folder: Path, *, verify: bool = True, depth: int = 1) -> Desc
     config = _try(description, lambda: _json(folder, "config.json", "model configuration"))
     if isinstance(config, dict):
         for key in ("phraseloom", "task", "languages", "vocabularies", "model"):
-            description[key] = fill_stored_init(config.get(key)) if key == "model" else config.get(key)
+            description[key] = fill_stored(config.get(key)) if key == "model" else config.get(key)
         if config.get("segmenter"):
             description["segmenter"] = _try(description, lambda: str(load_segmenter(own_folder(folder, "segmenter"))))
     tensors = _try(description, lambda: read_header(inside(folder, WEIGHTS)))

@@ -22,7 +22,7 @@ from phraseloom.config import read_yaml
 from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.files import read_json
 from phraseloom.metrics.seeds import seed_deviation
-from phraseloom.options.model import fill_stored_init
+from phraseloom.options.model import fill_stored
 from phraseloom.reading import MIB, inside
 from phraseloom.report.run.folders import RUN_CONFIG, describe
 from phraseloom.report.run.history import Curve, RunHistory, is_finite, read_history, training_speed
@@ -268,7 +268,7 @@ def _config(folder: Path) -> dict[str, Any] | None:
     value, _ = read_yaml(inside(folder, RUN_CONFIG, "recipe of the run"))
     if not isinstance(value, dict):
         raise FileProblem("not a recipe", file=path)
-    return {**value, "model": fill_stored_init(value["model"])} if "model" in value else value
+    return {**value, "model": fill_stored(value["model"])} if "model" in value else value
 
 
 def _of_model(model: dict[str, Any] | None) -> dict[str, Any] | None:
