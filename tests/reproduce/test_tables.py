@@ -164,6 +164,7 @@ def test_a_widened_row_has_the_parameters_of_its_partner(name: str, scale: Any, 
 @pytest.mark.parametrize(
     ("name", "other", "rows", "task"),
     [
+        ("001-parts", "001-start", ["base", "pr"], "en-de"),
         ("001-parts", "001-attention", ["base", "pr-zero"], "en-de"),
         ("001-parts", "002-rate", ["base", "queryk"], "en-de"),
         ("001-long", "001-long-more", ["base", "pr-zero", "queryk", "wide", "big"], "en-de"),
@@ -222,14 +223,14 @@ def test_every_row_of_a_claim_has_its_metric(name: str, scale: Any, tmp_path: Pa
 def test_every_row_of_a_table_at_one_rate_has_it(tmp_path: Path) -> None:
     rates = {
         "001-parts": 0.008,
-        "001-start": 0.004,
+        "001-start": 0.008,
         "001-long-short": 0.008,
         "001-long-dropout": 0.008,
         "002-layers": 0.004,
     }
     for name, rate in rates.items():
         for row, recipe in trained(name, "small", tmp_path).items():
-            assert recipe.training.schedule.peak == (0.001 if row.endswith("-post") else rate), (name, row)
+            assert recipe.training.schedule.peak == rate, (name, row)
             assert recipe.training.precision == "bf16"
 
 
@@ -246,8 +247,8 @@ def test_the_table_of_starts_changes_one_thing_a_row(tmp_path: Path) -> None:
         "pr": [],
         "base-xavier": ["init"],
         "pr-xavier": ["init"],
-        "base-post": ["norm"],
-        "pr-post": ["norm"],
+        "base-post": ["norm", "embedding_norm"],
+        "pr-post": ["norm", "embedding_norm"],
         "pr-no-dropout": ["phrases"],
         "pr-token": ["phrases"],
     }
