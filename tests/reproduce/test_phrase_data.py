@@ -127,6 +127,16 @@ def test_two_commands_give_a_model_with_a_gate(
     assert [len(line.split()) for line in text] == [len(line.split()) for line in fertility]
     index = json.loads((tmp_path / "dataset" / "index.json").read_text())
     assert str(tmp_path) not in json.dumps(index)
+
+    missing = labels["valid"][1]
+    missing.rename(tmp_path / "elsewhere")
+    capsys.readouterr()
+    assert run(["train", str(recipe)]) == 1
+    printed = capsys.readouterr().err.splitlines()[-1]
+    assert f"{missing}: no labels for training.fertility; phraseloom prepare writes them" in printed
+    assert not (tmp_path / "runs").exists()  # nothing was trained
+    (tmp_path / "elsewhere").rename(missing)
+
     with training_in_this_process():
         assert run(["train", str(recipe)]) == 0
         model, _, _ = load_model(tmp_path / "runs" / "phrases" / "fertility")

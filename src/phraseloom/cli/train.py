@@ -17,6 +17,8 @@ from phraseloom.files import FolderLock
 if TYPE_CHECKING:
     from phraseloom.recipe import AnyRecipe, Recipe
 
+Labels = dict[str, tuple[Path, Path]]  # of each split: tokenised source, fertility of its words
+
 
 def command(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML).")],
@@ -56,6 +58,7 @@ def command(
     from phraseloom.training.run import run_recipe
 
     folder = run or Path("runs") / loaded.name
+    labels = None if is_child() else _labels(loaded)  # before a training of hours whose last stage would lack them
     try:
         run_recipe(loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to, draw=draw_after_training)
     except (DivergedError, InterruptedRun, LostProcess) as error:
@@ -66,13 +69,25 @@ def command(
                 error.what, file=error.file, hint=_retry_hint(recipe, overrides or [], folder, loaded)
             ) from error
         raise
-    if isinstance(loaded, Recipe) and loaded.training.fertility is not None and not is_child():
-        _add_fertility(loaded, folder)
+    if isinstance(loaded, Recipe) and labels is not None:
+        _add_fertility(loaded, folder, labels)
 
 
-def _add_fertility(recipe: Recipe, run: Path) -> None:
-    """Train the fertility module of the finished run, unless the run has it already."""
+def _labels(recipe: AnyRecipe) -> Labels | None:
+    """The labels of `training.fertility`; None without this stage, or without a dataset, which `run_recipe` reports.
+
+    Raises FileProblem if one is missing.
+    """
+    from phraseloom.recipe import Recipe
     from phraseloom.reproduce.phrase_data import find_labels
+
+    if not isinstance(recipe, Recipe) or recipe.training.fertility is None or not Path(recipe.data.folder).is_dir():
+        return None
+    return find_labels(recipe.data)
+
+
+def _add_fertility(recipe: Recipe, run: Path, labels: Labels) -> None:
+    """Train the fertility module of the finished run, unless the run has it already."""
     from phraseloom.training.fertility import Files, is_from, train_fertility
     from phraseloom.training.fertility_fit import FertilityFitOptions
 
@@ -80,7 +95,6 @@ def _add_fertility(recipe: Recipe, run: Path) -> None:
     stage = recipe.training.fertility.model_dump()
     sizes = {"widths": tuple(stage["widths"]), "weights": stage["weights"] and tuple(stage["weights"])}
     options = FertilityFitOptions(**{**stage, **sizes}, seed=recipe.training.seed)
-    labels = find_labels(recipe.data)
     files = Files(*labels["train"], *labels.get("valid", ()))
     output = run / "fertility"
     with FolderLock(run):
