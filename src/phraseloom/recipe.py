@@ -100,9 +100,10 @@ class Recipe(Config):
                 "model.output: {kind: word_or_phrase} needs phrases in the vocabulary: data.subwords.phrases"
             )
         if isinstance(self.model.output, WordOrPhraseConfig) and self.model.output.fertility is not None:
+            classes = self.model.output.fertility.classes
             raise ValueError(
-                "model.output.fertility is the gate of a trained model, and this one would not be trained: training.fertility, "
-                "or phraseloom fertility train, adds one that is"
+                "model.output.fertility is part of a trained model; to train it, write training: {fertility: {classes: "
+                f"{classes}}}}}, or use phraseloom fertility train"
             )
         if self.training.fertility is not None and (kind != "word_or_phrase" or self.data.target_phrases is None):
             raise ValueError(

@@ -310,6 +310,43 @@ def test_options_that_do_not_fit_are_refused(change: dict[str, Any], says: str) 
     assert says in str(error.value)
 
 
+# The recipe as issue 20 sketched it, with the keys that every recipe needs. Two of its keys stand elsewhere.
+SKETCH = """\
+name: sketch
+data:
+  folder: dataset
+  source_language: de
+  target_language: en
+  train: [{source: train.de, target: train.en}]
+  text: {tokenize: moses}
+  target_phrases: {align: auto, filter: paper, rule: aligned}
+  subwords: {kind: words, phrases: 50000, vectors: {train: {sample: 0.001, text: [mono.en]}}}
+model: {output: {kind: word_or_phrase, fertility: {classes: 2}}}
+training: {fertility: {downsample: false}}
+"""
+
+
+def test_keys_of_the_sketched_recipe_that_stand_elsewhere_are_named(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+
+    def refused_with(text: str) -> str:
+        recipe.write_text(text)
+        with pytest.raises(ConfigError) as error:
+            load_recipe(recipe)
+        return str(error.value).removeprefix(f"{recipe}:")
+
+    wrong = "8: data.target_phrases: to train an aligner on the training text, leave aligner out; aligner: FILE is a file of"
+    assert refused_with(SKETCH).startswith(wrong)
+    assert refused_with(SKETCH.replace("align: auto", "aligner: auto")).startswith(wrong)
+    without = SKETCH.replace("align: auto, ", "")
+    assert "to train it, write training: {fertility: {classes: 2}}, or use" in refused_with(without)
+    recipe.write_text(
+        without.replace(", fertility: {classes: 2}", "").replace("{downsample", "{classes: 2, downsample")
+    )
+    stage = load_recipe(recipe).training.fertility
+    assert stage is not None and (stage.classes, stage.downsample) == (2, False)
+
+
 def test_no_phrases_in_the_vocabulary_is_a_choice() -> None:
     words = {**RECIPE["data"]["subwords"], "phrases": 0}
     assert validate(DataConfig, {**RECIPE["data"], "subwords": words}).subwords.phrases == 0  # type: ignore[union-attr]

@@ -199,6 +199,15 @@ class TargetPhrasesConfig(PhraseFilterConfig):
     filter: Literal["paper", "released"] = "paper"
     rule: Literal["released", "aligned"] = "aligned"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _aligner_is_a_file(cls, value: Any) -> Any:
+        if isinstance(value, dict) and ("align" in value or value.get("aligner") == "auto"):
+            raise ValueError(
+                "to train an aligner on the training text, leave aligner out; aligner: FILE is a file of align train"
+            )
+        return value
+
 
 class TreeSegmenterConfig(Config):
     """Phrases of parse trees by Algorithm 1 of the ACL 2020 paper, of at most n subwords.
