@@ -71,7 +71,7 @@ FOLDERS = {
     ("fertility train", "--output"), ("average", "output"), ("train", "--run"), ("reproduce", "--folder"),
     ("reproduce", "--index"), ("reproduce", "--into"), ("reproduce", "--recompute"), ("convert from-marian", "model"),
     ("convert to-ctranslate2", "folder"), ("convert to-marian", "folder"), ("hub pull", "folder"),
-    ("align train", "--scratch"),
+    ("align train", "--scratch"), ("decontaminate", "--output"),
 }  # fmt: skip
 # What has a path in it, and is only read.
 INPUTS = {
@@ -94,7 +94,8 @@ INPUTS = {
     ("translate", "--trees"), ("translate", "--add-phrases"), ("translate", "--ensemble"), ("translate", "--constraints"),
     ("translate", "--terms"), ("evaluate", "--scores"), ("reproduce", "--merge"), ("reproduce", "--evidence"),
     ("reproduce", "--pictures"), ("reproduce", "--rows-from"),
-    ("prepare", "--merge"), ("score", "--ensemble"), ("report", "--scores"),
+    ("prepare", "--merge"), ("score", "--ensemble"), ("report", "--scores"), ("decontaminate", "--source"),
+    ("decontaminate", "--target"), ("decontaminate", "--held-out-source"), ("decontaminate", "--held-out-target"),
     ("generate", "model"), ("score", "model"),
     ("score", "--source"), ("score", "--target"), ("score", "--trees"), ("evaluate", "--reference"),
     ("evaluate", "--source"), ("evaluate", "--lines"), ("align train", "--source"), ("align train", "--target"),

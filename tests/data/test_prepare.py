@@ -163,6 +163,46 @@ def test_filters_count_everything(tmp_path: Path) -> None:
     assert {201, 202, 203, 204, 205, 206, 208} - {200} <= kept | {200}
 
 
+def test_pairs_of_which_a_side_is_in_valid_or_test_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case, punctuation and spaces do not count; lines of fewer words stay; worker processes leave out the same pairs."""
+    config(tmp_path)
+    source = ["The DOG sings, in (a garden).", "the dog sings", "a house stands in the old garden", "small birds run"]
+    target = ["x", "in a large house", "y", "the old dog runs in a garden !"]
+    write_lines(tmp_path / "x.s", source)
+    write_lines(tmp_path / "x.t", target)
+    write_lines(tmp_path / "y.s", ["the dog sings in a garden", "the dog sings"])
+    write_lines(tmp_path / "y.t", ["a house stands in the old garden", "The old dog runs in a garden"])
+    files = {
+        "train": [{"source": "a.s", "target": "a.t"}, {"source": "x.s", "target": "x.t"}],
+        "valid": [{"source": "v.s", "target": "v.t"}],
+        "test": [{"source": "y.s", "target": "y.t"}],
+    }
+    report = make(tmp_path, filter={"decontaminate": 5}, **files)
+    dropped = report.index.splits["train"].dropped["held_out"]
+    assert (dropped.first_file, dropped.first_line) == ("x.s", 1)
+    assert "left out 2 pairs: a side is in valid or test (first: x.s:1)" in table(report.index)
+    kept = decoded(Dataset.open(report.folder), "train")
+    assert [pair for pair in kept if pair[0] in source] == [(source[1], target[1]), (source[2], target[2])]
+
+    before = content(report.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "CHUNK_PAIRS", 60)
+        patch.setattr(module, "SMALL_CHUNKS", 0)  # worker processes
+        make(tmp_path, overwrite=True, filter={"decontaminate": 5}, processes=2, **files)
+    assert content(report.folder) == before
+    longer = make(tmp_path, overwrite=True, filter={"decontaminate": 7}, **files)
+    assert longer.index.splits["train"].dropped["held_out"].pairs == 1
+    plain = make(tmp_path, overwrite=True, **files)
+    assert "held_out" not in plain.index.splits["train"].dropped
+    assert b"decontaminate" not in content(plain.folder)["index.json"] and b"decontaminate" in before["index.json"]
+    with pytest.raises(ValueError, match="decontaminate compares with the lines of valid and test, and there are none"):
+        config(tmp_path, filter={"decontaminate": 5}, valid=[], test=[])
+    with pytest.raises(DataError, match="no train pair is left: 2 a side is in valid or test"):
+        make(tmp_path, overwrite=True, filter={"decontaminate": 1}, **(files | {"train": files["test"]}))
+
+
 def test_blank_lines_of_valid_and_test_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_PAIRS", 7)
     assert make(tmp_path).index.splits["valid"].blank is None

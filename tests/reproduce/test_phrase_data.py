@@ -152,6 +152,24 @@ def test_two_commands_give_a_model_with_a_gate(
         make_phrase_data(rare, say=said.append)
 
 
+def test_pairs_in_held_out_text_are_left_out_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is learned from them: no word link, phrase, vector or label of fertility."""
+    monkeypatch.chdir(tmp_path)
+    recipe = write(tmp_path, {**RECIPE, "data": {**RECIPE["data"], "filter": {"decontaminate": 4}}})
+    for side, lines in (("de", SOURCE), ("en", TARGET)):
+        (tmp_path / f"valid.{side}").write_text(f"{lines[1]} .\n{lines[3].upper()}\n")
+    assert run(["prepare", str(recipe)]) == 0
+    printed = capsys.readouterr().out
+    assert "\nleft out 16 pairs: a side is in valid or test\nphrases: 1 of 1 candidate; joined 16 times, " in printed
+    config = load_recipe(recipe).data
+    assert isinstance(config, DataConfig)
+    text, fertility = (path.read_text() for path in find_labels(config)["train"])
+    assert len(text.splitlines()) == len(fertility.splitlines()) == 24 and "heim" not in text
+    assert json.loads((tmp_path / "dataset" / "index.json").read_text())["splits"]["train"]["read"] == 24
+
+
 def refused(folder: Path, recipe: dict[str, Any] = RECIPE) -> str:
     """The only line that `prepare` prints when it refuses its input; nothing is written."""
     said: list[str] = []

@@ -28,6 +28,7 @@ from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 VERBS: dict[str, tuple[str, str]] = {
     "world": ("world", "Write the built-in parallel corpus with its gold annotations."),
     "prepare": ("prepare", "Turn text files into a dataset folder."),
+    "decontaminate": ("decontaminate", "Leave out the training pairs that are in held-out text."),
     "join": ("join", "Join lines into longer ones."),
     "tokenize": ("tokenize", "Tokenise or detokenise lines."),
     "subwords": ("subwords", "Learn, apply and undo subword segmentation."),
@@ -44,7 +45,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "analyse": ("analyse", "Look inside a model: attention, phrases, phenomena."),
     "explain": ("explain", "Write a page that shows how a model translates sentences."),
     "serve": ("serve", "Serve translations over HTTP, with a live page."),
-    "report": ("report", "Write a page about one or more runs: curves, scores, attention."),
+    "report": ("report", "Write a page about runs: curves, scores, attention."),
     "diff": ("diff", "Compare two runs and their translations."),
     "reproduce": ("reproduce", "Reproduce a table of a paper and compare the numbers."),
     "convert": ("convert", "Convert models from and to other programs."),

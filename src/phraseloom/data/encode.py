@@ -24,6 +24,7 @@ from phraseloom.data.workers import Workers
 from phraseloom.errors import DataError
 from phraseloom.options.data import AnyFilter, TextFilterConfig
 from phraseloom.phrases.source import Segmenter, has_tree, load_segmenter, segment_lines, word_of_piece
+from phraseloom.text.held_out import HeldOut
 from phraseloom.text.lines import LineReport, split_region
 from phraseloom.text.tokenizer import Side, Tokenizer
 
@@ -114,11 +115,12 @@ class EncodedChunk:
 
 @dataclass(frozen=True)
 class Coder:
-    """Encodes a chunk; every process has the same one."""
+    """Encodes a chunk; every process has the same one. `held_out`: what training pairs must not have, if anything."""
 
     tokenizer: Tokenizer
     token_type: str
     segmenter: Segmenter | None = None
+    held_out: HeldOut | None = None
 
     def encode(self, chunk: Chunk, filters: AnyFilter | None) -> EncodedChunk:
         """Encode a chunk. Without `filters` every pair stays (valid and test), and a blank line has no tokens.
@@ -135,7 +137,9 @@ class Coder:
         dropped: dict[str, list[int]] = {}
         is_text = isinstance(filters, TextFilterConfig)
         if filters is not None:
-            pairs = _encodable(tokenizer, target if is_text else source, target, filters, dropped)
+            sides = {"target": target} if is_text else {"source": source, "target": target}
+            held_out = None if self.held_out is None else self.held_out.found(sides)
+            pairs = _encodable(tokenizer, target if is_text else source, target, filters, held_out, dropped)
         left, left_sizes = tokenizer.source.encode_flat([source[i] for i in pairs])
         right, right_sizes = tokenizer.target.encode_flat([target[i] for i in pairs])
         passed, sizes = np.ones(len(pairs), dtype=bool), (left_sizes, right_sizes)
@@ -244,17 +248,25 @@ def _add_phrases(encoded: EncodedChunk, chunk: Chunk, side: Side, segmenter: Seg
 
 
 def _encodable(
-    tokenizer: Tokenizer, source: list[str], target: list[str], filters: AnyFilter, dropped: dict[str, list[int]]
+    tokenizer: Tokenizer,
+    source: list[str],
+    target: list[str],
+    filters: AnyFilter,
+    held_out: npt.NDArray[np.bool_] | None,
+    dropped: dict[str, list[int]],
 ) -> list[int]:
-    """Positions of pairs with text on both sides, without pairs that are certainly too long."""
+    """Positions of pairs with text on both sides, without those that are `held_out` or certainly too long."""
     limits = [filters.max_tokens * _longest(side) for side in (tokenizer.source, tokenizer.target)]
     pairs, blank = [], "empty" if isinstance(filters, TextFilterConfig) else "empty_both"
     for i, (left, right) in enumerate(zip(source, target, strict=True)):
         if left.strip() and right.strip():
-            if len(left) <= limits[0] and len(right) <= limits[1]:
+            if held_out is not None and held_out[i]:
+                reason = "held_out"
+            elif len(left) <= limits[0] and len(right) <= limits[1]:
                 pairs.append(i)
                 continue
-            reason = "too_long"
+            else:
+                reason = "too_long"
         elif left.strip():
             reason = "empty_target"
         else:
@@ -290,11 +302,9 @@ def _passed(
 
 @functools.lru_cache(maxsize=1)
 def load_coder(folder: Path, token_type: str) -> Coder:
-    """The coder of a folder that holds `tokenizer` and, with source phrases, `segmenter`."""
-    segmenter = folder / "segmenter"
-    return Coder(
-        Tokenizer.load(folder / "tokenizer"), token_type, load_segmenter(segmenter) if segmenter.is_dir() else None
-    )
+    """The coder of a folder that holds `tokenizer` and, with source phrases, `segmenter`, and perhaps what is held out."""
+    segmenter = load_segmenter(folder / "segmenter") if (folder / "segmenter").is_dir() else None
+    return Coder(Tokenizer.load(folder / "tokenizer"), token_type, segmenter, HeldOut.load(folder))
 
 
 def encode_raw(chunk: RawChunk, filters: AnyFilter | None, folder: Path, token_type: str) -> EncodedChunk:

@@ -52,6 +52,7 @@ from phraseloom.options.text import SubwordsConfig, TextConfig, WordsConfig
 from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.replace import FolderKind, check_folder, new_folder
 from phraseloom.text.extension import add_tags, extend
+from phraseloom.text.held_out import HeldOut
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
@@ -280,6 +281,7 @@ class _Work:
         self.token_type = "uint16"
         self.is_text = isinstance(config, TextDataConfig)
         self.segmenter: Segmenter | None = None
+        self.held_out: HeldOut | None = None
         self.joined = isinstance(config.subwords, WordsConfig) and config.subwords.joined
         self.vectors: str | None = None
         self.tokenizer: Tokenizer | None = None
@@ -307,6 +309,18 @@ class _Work:
         for split in SPLITS:
             if self.config.files(split) and not self.lines(split):
                 raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
+        if self.config.filter.decontaminate is not None:
+            self.held_out = HeldOut.of(self.config.filter.decontaminate, self._held_out_lines())
+
+    def _held_out_lines(self) -> dict[str, Iterator[str]]:
+        """The lines of valid and test, by side."""
+        files = [files for split in ("valid", "test") for files in self.config.files(split)]
+
+        def lines(side: str) -> Iterator[str]:
+            for pair in files:
+                yield from read_lines(locate(self.root, pair.sides[side][0]))
+
+        return {side: lines(side) for side in self.config.train[0].sides}
 
     def lines(self, split: str) -> int:
         """The number of pairs in the files of a split."""
@@ -341,6 +355,8 @@ class _Work:
             self.parts.store_tokenizer(*stored)
         if self.segmenter is not None:
             self.parts.store_segmenter(self.segmenter)
+        if self.held_out is not None:
+            self.held_out.save(self.parts.here)
         tokenizer = stored[0]
         sizes = len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)
         self.token_type = "uint16" if max(sizes) < 2**16 else "uint32"
@@ -353,7 +369,7 @@ class _Work:
 
     def encoder(self, tokenizer: Tokenizer) -> Encoder:
         """The encoder."""
-        coder = Coder(tokenizer, self.token_type, self.segmenter)
+        coder = Coder(tokenizer, self.token_type, self.segmenter, self.held_out)
         return Encoder(coder, self.parts.here, self.workers, here=self.small)
 
     def write_part(self, number: int, of: int) -> int:

@@ -48,6 +48,7 @@ REASONS = {
     "empty_both": "both sides are blank",
     "empty_source": "the source is blank",
     "empty_target": "the target is blank",
+    "held_out": "a side is in valid or test",
     "too_long": "a side has more than max_tokens subwords",
     "too_short": "a side has fewer than min_tokens subwords",
     "ratio": "one side is more than max_ratio times the other",
@@ -55,6 +56,7 @@ REASONS = {
 }
 # The reasons for text without a source.
 TEXT_REASONS = REASONS | {
+    "held_out": "it is in valid or test",
     "too_long": "it has more than max_tokens subwords",
     "too_short": "it has fewer than min_tokens subwords",
     "duplicate": "the same line came before",
@@ -62,8 +64,8 @@ TEXT_REASONS = REASONS | {
 
 Count = Annotated[int, Field(ge=0)]
 
-# Keys of datasets with source phrases, word vocabularies, blank lines, a reused tokenizer, or weights, tags or links.
-# Other datasets leave them out, so that their bytes do not change.
+# Keys of datasets with source phrases, word vocabularies, blank lines, a reused tokenizer, weights, tags or links, or
+# decontaminated ones. Other datasets leave them out, so that their bytes do not change.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {
     "target_phrases",
@@ -79,6 +81,7 @@ OF_WORDS = {
 OF_BLANKS = {"blank", "long"}
 OF_REUSED = {"reused", "new_pieces", "unknown_words"}
 OF_CORPORA = {"weight", "temperature", "pairs", "tag", "links", "links_sha256"}
+OF_FILTERS = {"decontaminate"}
 
 
 class Dropped(Config):
@@ -242,7 +245,7 @@ def as_stored(value: Any) -> Any:
         return {
             k: as_stored(v)
             for k, v in value.items()
-            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED | OF_CORPORA
+            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED | OF_CORPORA | OF_FILTERS
         }
     return [as_stored(v) for v in value] if isinstance(value, list) else value
 

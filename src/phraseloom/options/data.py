@@ -141,24 +141,34 @@ def _check_training_keys(config: Any) -> None:
                 raise ValueError(f"{split}.{number}.links: only training uses links; they are for data.train")
 
 
+def _check_held_out(config: Any) -> None:
+    """Raise ValueError if `filter.decontaminate` has nothing to compare with."""
+    if config.filter.decontaminate is not None and not config.valid and not config.test:
+        raise ValueError("filter.decontaminate compares with the lines of valid and test, and there are none")
+
+
 class FilterConfig(Config):
     """Filters of training pairs. Lengths are in subwords; the pairs left out are counted and reported.
 
-    `max_ratio`: longer side over shorter side; null = no limit.
+    `max_ratio`: longer side over shorter side; null = no limit. `decontaminate`: leave out pairs with a side of at least this
+    many words that is a line of valid or test (`text/held_out.py`); null = keep them.
     """
 
     min_tokens: int = Field(1, ge=1)
     max_tokens: int = Field(256, ge=1)
     max_ratio: float | None = Field(9.0, ge=1.0)
     deduplicate: bool = False
+    decontaminate: Annotated[int, Field(ge=1)] | None = None
 
 
 class TextFilterConfig(Config):
-    """Filters of training lines. Lengths are in subwords; the lines left out are counted and reported."""
+    """Filters of training lines. Lengths are in subwords; the lines left out are counted and reported. `decontaminate`: see
+    `FilterConfig`."""
 
     min_tokens: int = Field(1, ge=1)
     max_tokens: int = Field(256, ge=1)
     deduplicate: bool = False
+    decontaminate: Annotated[int, Field(ge=1)] | None = None
 
     @property
     def max_ratio(self) -> None:
@@ -314,12 +324,17 @@ class DataConfig(Config):
             raise ValueError("target_phrases joins the files of a split to one, which has no weight, tag or links")
         if self.tokenizer is not None:
             raise ValueError("target_phrases makes a vocabulary of its own, and data.tokenizer brings another one")
+        if self.filter.decontaminate is not None and any(pair.trees is not None for pair in self.train):
+            raise ValueError(
+                "target_phrases with filter.decontaminate leaves pairs out before trees are read: use one of them"
+            )
         return self
 
     @model_validator(mode="after")
     def _new_pieces_have_old_ones(self) -> DataConfig:
         _check_new_pieces(self)
         _check_training_keys(self)
+        _check_held_out(self)
         return self
 
     @model_validator(mode="after")
@@ -406,6 +421,7 @@ class TextDataConfig(Config):
             raise ValueError("subwords.joint: false has no meaning where there is one language")
         _check_new_pieces(self)
         _check_training_keys(self)
+        _check_held_out(self)
         return self
 
     def files(self, split: str) -> Sequence[AnyFiles]:

@@ -20,6 +20,7 @@ from typing import Any
 from phraseloom import files
 from phraseloom.align.aligner import choose_method, load_aligner
 from phraseloom.config import validate
+from phraseloom.data.shards import REASONS
 from phraseloom.data.survey import Progress, locate, read_through, readings, sample, survey
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.options.data import DataConfig, PhraseFilterConfig, TargetPhrasesConfig
@@ -40,7 +41,7 @@ CHECKED_LINES = 20_000
 PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
-ROW = "data"
+ROW, CLEAN = "data", "clean"
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,22 @@ class PhraseData:
     labels: dict[str, tuple[Path, Path]]  # tokenised source, fertility of its words
     mwt: Path | None
     steps: int  # with the dataset, which is the last one
+    left_out: int | None  # training pairs that are in valid or test; None without data.filter.decontaminate
 
     def summary(self) -> str:
-        """How many candidates there were, how many are phrases, and how often the training text has one, in one line."""
+        """How many candidates there were, how many are phrases, and how often the training text has one.
+
+        A line before it says how many pairs `data.filter.decontaminate` left out.
+        """
         tokens = phrases = 0
         for line in read_lines(self.joined):
             words = line.split(" ")
             tokens += len(words)
             phrases += sum(map(is_phrase, words)) if JOINER in line else 0
         candidates, chosen = sum(1 for _ in read_candidates(self.candidates)), count_lines(self.table)
+        first = "" if self.left_out is None else f"left out {plural(self.left_out, 'pair')}: {REASONS['held_out']}\n"
         return (
-            f"phrases: {chosen:,} of {plural(candidates, 'candidate')}; joined {phrases:,} times, "
+            f"{first}phrases: {chosen:,} of {plural(candidates, 'candidate')}; joined {phrases:,} times, "
             f"{phrases / max(1, tokens):.2%} of {tokens:,} target tokens"
         )
 
@@ -198,21 +204,36 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
         run = {"each": "table", "run": list(words), "stdin": list(stdin)}
         commands[name] = run if stdout is None else {**run, "stdout": stdout}
 
-    def tokens(name: str, language: str, stdin: Sequence[str], truecaser: str | None) -> None:
-        """Two steps: the files as one, and their tokens in `source.txt` or `target.txt`. `truecaser`: "" learns one."""
-        step(f"{name}_text", "concatenate", stdin=stdin, stdout="out.txt")
+    def tokens(name: str, language: str, text: str, truecaser: str | None) -> None:
+        """The tokens of a file in `source.txt` or `target.txt`. `truecaser`: "" learns one."""
         options = ["--method", config.text.tokenize]
         options += [f"--{option}" for option, on in _flags(config).items() if on]
         if truecaser is not None:
             options += ["--truecaser", truecaser] if truecaser else ["--learn-truecaser", "{here}/truecaser"]
-        step(name, "tokenize", f"{{{name}_text}}/out.txt", "-l", language, *options, stdout=f"{name.split('_')[0]}.txt")
+        step(name, "tokenize", text, "-l", language, *options, stdout=f"{name.split('_')[0]}.txt")
 
     splits = [split for split in SPLITS if config.files(split)]
     truecasers: dict[str, str | None] = dict.fromkeys(("source", "target"), "" if config.text.truecase else None)
+    languages = {"source": config.source_language, "target": config.target_language}
     for split in splits:
-        for side, language in (("source", config.source_language), ("target", config.target_language)):
+        for side in languages:
             named = [_place(pair.sides[side][0]) for pair in config.files(split)]
-            tokens(f"{side}_{split}", language, named, truecasers[side])
+            step(f"{side}_{split}_text", "concatenate", stdin=named, stdout="out.txt")
+    words = config.filter.decontaminate
+    if words is not None:
+        held_out = [
+            word
+            for split in splits[1:]
+            for side in languages
+            for word in (f"--held-out-{side}", f"{{{side}_{split}_text}}/out.txt")
+        ]
+        step(CLEAN, "decontaminate", "-s", "{source_train_text}/out.txt", "-t", "{target_train_text}/out.txt", *held_out,
+             "--words", str(words), "-o", f"{{here}}/{CLEAN}")  # fmt: skip
+    for split in splits:
+        for side, language in languages.items():
+            is_clean = split == "train" and words is not None
+            text = f"{{{CLEAN}}}/{CLEAN}/{side}.txt" if is_clean else f"{{{side}_{split}_text}}/out.txt"
+            tokens(f"{side}_{split}", language, text, truecasers[side])
             if config.text.truecase:
                 truecasers[side] = f"{{{side}_train}}/truecaser"
         trees = [_place(pair.all_files["trees"][0]) for pair in config.files(split) if "trees" in pair.all_files]
@@ -249,7 +270,8 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     learned = ["{joined_train}/out.txt", "{target_train}/target.txt"]
     if vectors.text:
         more = [_place(name) for name in vectors.text]
-        tokens("target_more", config.target_language, more, truecasers["target"])
+        step("target_more_text", "concatenate", stdin=more, stdout="out.txt")
+        tokens("target_more", config.target_language, "{target_more_text}/out.txt", truecasers["target"])
         step("joined_more", "phrases", "segment", "{target_more}/target.txt", *table, stdout="out.txt")
         learned += ["{joined_more}/out.txt", "{target_more}/target.txt"]
     step("text_for_vectors", "concatenate", stdin=learned, stdout="out.txt")
@@ -300,9 +322,10 @@ def _result(config: DataConfig, made: dict[str, Step], root: Path, steps: int) -
     for split in SPLITS:
         outputs = {"source": f"source_{split}_text", "target": f"joined_{split}", "trees": f"trees_{split}"}
         if config.files(split):
-            changes[split] = [
-                {key: named(made[name].folder / "out.txt") for key, name in outputs.items() if name in made}
-            ]
+            corpus = {key: named(made[name].folder / "out.txt") for key, name in outputs.items() if name in made}
+            if split == "train" and CLEAN in made:
+                corpus["source"] = named(made[CLEAN].folder / CLEAN / "source.txt")
+            changes[split] = [corpus]
     vectors = made["vectors"].folder / "vectors.vec"
     content = config.model_dump(mode="json") | changes
     content["subwords"] |= {"vectors": named(vectors)}
@@ -315,7 +338,15 @@ def _result(config: DataConfig, made: dict[str, Step], root: Path, steps: int) -
         labels=_labels(config, made),
         mwt=made["mwt"].folder / "mwt" if "mwt" in made else None,
         steps=steps,
+        left_out=_left_out(made),
     )
+
+
+def _left_out(made: dict[str, Step]) -> int | None:
+    if CLEAN not in made:
+        return None
+    read, left = made["source_train_text"].folder / "out.txt", made[CLEAN].folder / CLEAN / "source.txt"
+    return count_lines(read) - count_lines(left)
 
 
 def _check_input(

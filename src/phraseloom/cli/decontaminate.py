@@ -1,0 +1,72 @@
+"""`phraseloom decontaminate`: parallel text without the pairs that are in held-out text."""
+
+from __future__ import annotations
+
+from itertools import chain, compress, islice, zip_longest
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phraseloom.cli.options import SourceText, TargetText
+from phraseloom.cli.streams import note
+from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import require_file, write_manifest
+
+BLOCK = 20_000
+NAMES = ("source.txt", "target.txt")
+
+
+def command(
+    source: SourceText,
+    target: TargetText,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder to write.")],
+    held_out_source: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Validation or test text in the source language. Repeatable."),
+    ] = None,
+    held_out_target: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Validation or test text in the target language. Repeatable."),
+    ] = None,
+    words: Annotated[int, typer.Option(min=1, metavar="N", help="Fewest words of a line that counts.")] = 5,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder.")] = False,
+) -> None:
+    """Leave out the training pairs of which a side of at least N words is in held-out text of its language.
+
+    Case, punctuation and white space do not count. The output folder has the remaining pairs, source.txt and
+    target.txt. data.filter.decontaminate does the same within prepare (docs/data.md).
+
+    Example: phraseloom decontaminate -s train.de -t train.en --held-out-source test.de --held-out-target test.en -o clean
+    """
+    from phraseloom.replace import FolderKind, check_folder, new_folder
+    from phraseloom.text.held_out import HeldOut
+    from phraseloom.text.lines import PARALLEL, read_lines, write_lines
+
+    held_out = {"source": held_out_source or [], "target": held_out_target or []}
+    inputs = [source, target, *chain.from_iterable(held_out.values())]
+    if len(inputs) == 2:
+        raise UsageError("no held-out text", hint="give --held-out-source, --held-out-target, or both")
+    kind = FolderKind("decontaminated text", needs=NAMES)
+    check_folder(output, kind, overwrite=overwrite, inputs=inputs)
+    for path in inputs:
+        require_file(path, "text file")
+    known = HeldOut.of(words, {side: chain.from_iterable(map(read_lines, paths)) for side, paths in held_out.items()})
+    kept = bytearray()  # a byte a pair
+    both = zip_longest(read_lines(source), read_lines(target))
+    while block := list(islice(both, BLOCK)):
+        sides = {"source": [left for left, _ in block], "target": [right for _, right in block]}
+        for side, lines in sides.items():
+            if None in lines:
+                path, number = (source, target)[side == "target"], len(kept) + lines.index(None) + 1
+                raise DataError("this file ends before the other side", file=path, line=number, hint=PARALLEL)
+        kept += (~known.found(sides)).tobytes()
+    pairs, left = len(kept), sum(kept)
+    if not left:
+        raise DataError(f"no pair is left: {plural(pairs, 'pair')} in held-out text", file=source)
+    with new_folder(output, kind, overwrite=overwrite, inputs=inputs) as folder:
+        for path, name in zip((source, target), NAMES, strict=True):
+            write_lines(folder / name, compress(read_lines(path), kept))
+        write_manifest(folder, NAMES)
+    share = f"{(pairs - left) / pairs:.2%}"
+    note("decontaminate", f"left out {pairs - left:,} of {plural(pairs, 'pair')} ({share}): a side is in held-out text")

@@ -1,0 +1,45 @@
+"""`phraseloom decontaminate`: the pairs that remain, and what a user can get wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Command
+
+from phraseloom.cli import decontaminate
+
+HELD_OUT = ("--held-out-source", "test.de", "--held-out-target", "test.en", "--words", "3")
+PAIRS = ("decontaminate", "-s", "a.de", "-t", "a.en")
+
+
+def write(folder: Path) -> None:
+    (folder / "a.de").write_text("Das ist gut .\nJa .\nEin Haus\n\nZwei alte Männer\n")
+    (folder / "a.en").write_text("That is good .\nYes .\nThe house is old\nx\nTwo old men\n")
+    (folder / "test.de").write_text("das ist gut\nJa .\n")
+    (folder / "test.en").write_text("This is fine .\nYes .\nThe house, is old!\n")
+
+
+def test_pairs_in_held_out_text_are_left_out(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decontaminate, "BLOCK", 2)
+    write(tmp_path)
+    done = command(*PAIRS, *HELD_OUT, "-o", "clean")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "phraseloom decontaminate: left out 2 of 5 pairs (40.00%): a side is in held-out text\n"
+    assert (tmp_path / "clean" / "source.txt").read_text() == "Ja .\n\nZwei alte Männer\n"
+    assert (tmp_path / "clean" / "target.txt").read_text() == "Yes .\nx\nTwo old men\n"
+    assert "not empty" in command(*PAIRS, *HELD_OUT, "-o", "clean").err
+    assert command(*PAIRS, "--held-out-source", "test.de", "--words", "1", "-o", "clean", "--overwrite").code == 0
+    assert (tmp_path / "clean" / "target.txt").read_text() == "The house is old\nx\nTwo old men\n"
+
+
+def test_errors_write_nothing(command: Command, tmp_path: Path) -> None:
+    write(tmp_path)
+    assert "no held-out text; give --held-out-source" in command(*PAIRS, "-o", "clean").err
+    assert command(*PAIRS, "--held-out-source", "none", "-o", "clean").code == 1
+    whole = command(*PAIRS, "--held-out-source", "a.de", "--held-out-target", "a.en", "--words", "1", "-o", "clean")
+    assert whole.code == 1 and "no pair is left: 5 pairs in held-out text" in whole.err
+    (tmp_path / "a.en").write_text("That is good .\nYes .\n")
+    short = command(*PAIRS, *HELD_OUT, "-o", "clean")
+    assert short.code == 1 and "a.en:3: this file ends before the other side" in short.err
+    assert not (tmp_path / "clean").exists()
