@@ -79,7 +79,9 @@ def test_a_gate_is_trained_or_it_is_not_there() -> None:
     """An untrained gate would judge every checkpoint; `training.fertility` adds one that is trained."""
     path = ROOT / "recipes" / "own" / "phrases.yaml"
     assert load_recipe(path).training.fertility is not None
-    with pytest.raises(ConfigError, match=r"write training: \{fertility: \{classes: 2\}\}, or use phraseloom fertility train"):
+    with pytest.raises(
+        ConfigError, match=r"write training: \{fertility: \{classes: 2\}\}, or use phraseloom fertility train"
+    ):
         load_recipe(path, ["model.output.fertility={classes: 2}"])
 
 

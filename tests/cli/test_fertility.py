@@ -14,8 +14,9 @@ from tests.training import fertility_net as net
 
 from phraseloom.analysis.fertility import evaluate_fertility
 from phraseloom.decoding.translator import Translator
-from phraseloom.errors import UsageError
+from phraseloom.errors import ConfigError, ModelError
 from phraseloom.metrics.ratio import Ratio, plain
+from phraseloom.models.store import change_generation
 from phraseloom.training import fertility as fertility_training
 from phraseloom.training.fertility_fit import FertilityFitOptions
 
@@ -139,10 +140,38 @@ def test_the_gate_of_a_translator_in_use(command: Command) -> None:
     assert used.translate(lines) == fresh.translate(lines) != before
     used.set_gate(score="mixture", phrase_odds=1.0, weight=1.0)
     assert [t.text for t in used.translate(lines)] == [t.text for t in before]
-    with pytest.raises(UsageError, match="phrase_odds 0: a number above 0 is expected"):
+    with pytest.raises(ConfigError, match="phrase_odds: should be greater than or equal to"):
         used.set_gate(phrase_odds=0.0)
-    with pytest.raises(UsageError, match="weight -1: a number of at least 0 is expected"):
+    with pytest.raises(ConfigError, match="gate_weight: should be greater than or equal to 0"):
         used.set_gate(weight=-1.0)
+
+
+def test_a_model_has_its_gate_options(command: Command) -> None:
+    """As `decoding` of a recipe stores them; a call replaces them for itself, and another translator keeps its own."""
+    assert command("fertility", "train", "net", *TEXT, "-o", "new", *QUICK).code == 0
+    lines = Path("s").read_text().splitlines()
+    plain = Translator.from_pretrained("new")
+    before = plain.translate(lines)
+    change_generation("new", {"phrase_odds": 1e5, "gate_weight": 0.9})
+    stored = Translator.from_pretrained("new")
+    assert (stored.config.phrase_odds, stored.config.gate_weight) == (1e5, 0.9)
+    tempered = stored.translate(lines)
+    assert tempered != before
+    assert plain.translate(lines, phrase_odds=1e5, gate_weight=0.9) == tempered
+    assert plain.translate(lines) == before
+    neutral = stored.with_options(phrase_odds=1.0, gate_weight=1.0)
+    assert neutral.translate(lines) == before and stored.translate(lines) == tempered
+    targets = [translation.text for translation in before]
+    assert stored.score(lines, targets) != plain.score(lines, targets) == neutral.score(lines, targets)
+    told = command("translate", "new", "--phrase-odds", "1", "--gate-weight", "1", stdin=Path("s").read_bytes())
+    assert told.out.splitlines() == targets
+
+    change_generation("net", {"phrase_odds": 8.0})  # of no effect until the model has a gate
+    without = Translator.from_pretrained("net")
+    assert without.translate(lines)
+    for call in (without.with_options, lambda **options: without.translate(lines, **options)):
+        with pytest.raises(ModelError, match="this model has no gate between words and phrases"):
+            call(phrase_odds=2.0)
 
 
 @pytest.mark.parametrize(

@@ -217,23 +217,6 @@ GateScoreOption = Annotated[
         help="How the gate weighs words and phrases (docs/continuous_output.md). Default: the model's output.score.",
     ),
 ]
-PhraseOdds = Annotated[
-    float | None,
-    typer.Option(
-        min=1e-6,
-        max=1e6,
-        help="Multiply the odds that a source word becomes a phrase. Below 1: fewer phrases. Default: 1.",
-    ),
-]
-GateWeight = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=100,
-        help="Raise these odds to this power. With --phrase-odds 1 / (the odds of a phrase in the text), a weight near 0 "
-        "leaves the gate no influence. Default: 1.",
-    ),
-]
 EnsembleFolders = Annotated[
     list[Path] | None,
     typer.Option(
@@ -290,8 +273,6 @@ def command(
     terms: TermTable = None,
     add_phrases: MorePhrases = None,
     gate_score: GateScoreOption = None,
-    phrase_odds: PhraseOdds = None,
-    gate_weight: GateWeight = None,
     alignments: Alignments = None,
     phrases: PhraseFile = None,
     min_score: MinScore = None,
@@ -336,8 +317,8 @@ def command(
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
         note("translate", f"{plural(added.new, 'phrase')} added, {added.known:,} known before")
-    if any(option is not None for option in (gate_score, phrase_odds, gate_weight)):
-        translator.set_gate(score=gate_score, phrase_odds=phrase_odds, weight=gate_weight)
+    if gate_score is not None:
+        translator.set_gate(score=gate_score)
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
     table = None if terms is None else translator.read_terms(terms)

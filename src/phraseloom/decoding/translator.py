@@ -7,7 +7,6 @@ their order. A translation does not depend on the lines around it.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -39,6 +38,7 @@ from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
+from phraseloom.layers.fertility import Fertility
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.outputs.continuous import GateScore, WordOrPhraseOutput
@@ -72,6 +72,7 @@ class Translator:
         self.segmenter = segmenter if needs_phrases(model) else None
         self._lexicons: dict[str, dict[str, str]] = {}
         self._splitter: SentenceSplitter | None = None
+        _settle_gate(model, self.config)
 
     @classmethod
     def from_pretrained(
@@ -103,11 +104,12 @@ class Translator:
                 other_segmenter = load_segmenter_of(find_model(other))
                 members.append(Member(str(other), other_model, other_tokenizer, other_segmenter))
             model, segmenter = build_ensemble(members)
-        return cls(model, tokenizer, _with(config, options), segmenter=segmenter)
+        translator = cls(model, tokenizer, config, segmenter=segmenter)
+        return translator.with_options(**options) if options else translator
 
     def with_options(self, **options: Any) -> Translator:
         """A translator with the same model and other default options."""
-        return Translator(self.model, self.tokenizer, _with(self.config, options), segmenter=self.segmenter)
+        return Translator(self.model, self.tokenizer, self._configured(options), segmenter=self.segmenter)
 
     @property
     def is_ensemble(self) -> bool:
@@ -130,23 +132,28 @@ class Translator:
     ) -> None:
         """Change how the gate weighs words and phrases, of this model in memory; None leaves it as it is.
 
-        `score`: see `outputs/continuous.py`; `phrase_odds`, `weight`: see `layers/fertility.py`. Raises ModelError for a model
-        without a fertility module, UsageError for odds that are not above 0 or a weight below 0.
+        `score`: see `outputs/continuous.py`; `phrase_odds` and `weight` are the options `phrase_odds` and `gate_weight`. Raises
+        ModelError for a model without a fertility module, ConfigError for a number out of range.
         """
-        output, fertility = getattr(self.model, "output", None), getattr(self.model, "fertility", None)
-        if not isinstance(output, WordOrPhraseOutput) or fertility is None:
+        given = {"phrase_odds": phrase_odds, "gate_weight": weight}
+        self._require_gate()
+        if score is not None:
+            self.model.output.score = score
+        self.config = self._configured({name: value for name, value in given.items() if value is not None})
+
+    def _require_gate(self) -> None:
+        """Raise ModelError if no model has a gate."""
+        if not any(map(_gate_of, _models(self.model))):
             hint = "phraseloom fertility train adds one to a model with output: {kind: word_or_phrase}"
             raise ModelError("this model has no gate between words and phrases", hint=hint)
-        if phrase_odds is not None and not 0 < phrase_odds < math.inf:
-            raise UsageError(f"phrase_odds {phrase_odds:g}: a number above 0 is expected")
-        if weight is not None and not 0 <= weight < math.inf:
-            raise UsageError(f"weight {weight:g}: a number of at least 0 is expected")
-        if score is not None:
-            output.score = score
-        fertility.set_gate(
-            fertility.phrase_odds if phrase_odds is None else phrase_odds,
-            fertility.gate_weight if weight is None else weight,
-        )
+
+    def _configured(self, options: dict[str, Any]) -> DecodingConfig:
+        """The options with some replaced; the gate follows them. Raises ConfigError, and ModelError if there is no gate."""
+        if options.keys() & {"phrase_odds", "gate_weight"}:
+            self._require_gate()
+        config = _with(self.config, options)
+        _settle_gate(self.model, config)
+        return config
 
     @property
     def can_align(self) -> bool:
@@ -235,7 +242,7 @@ class Translator:
         lines = list_of_lines(lines, "lines to translate")
         prefixes = None if prefixes is None else list_of_lines(prefixes, "prefixes")
         trees = None if trees is None else list_of_lines(trees, "trees")
-        config = _with(self.config, options)
+        config = self._configured(options)
         for what, values in (("prefixes", prefixes), ("seeds", seeds), ("numbers", numbers)):
             if values is not None and len(values) != len(lines):
                 raise UsageError(f"{plural(len(lines), 'line')}, but {len(values)} {what}")
@@ -326,7 +333,7 @@ class Translator:
                 f"stream takes one line, not {type(line).__name__}", hint="use translate_iterable for several lines"
             )
         [line] = list_of_lines([line], "lines to translate")
-        config = _with(self.config, {"beam": 1, "n_best": 1, "mbr": 0, **options})
+        config = self._configured({"beam": 1, "n_best": 1, "mbr": 0, **options})
         check_stream(self.model, config)
         prefixes, trees = ([prefix] if prefix else None), None if tree is None else [tree]
         lexicon = self.check(config, alignments=alignments)
@@ -370,7 +377,7 @@ class Translator:
         A line above the limit is cropped, and its score has `cropped` (`decoding/long_lines.py`). `trees`: see `translate`.
         Raises UsageError if the numbers of lines differ, ConfigError, ModelError, DataError.
         """
-        config = _with(self.config, options)
+        config = self._configured(options)
         sources, targets = list_of_lines(sources, "sources"), list_of_lines(targets, "targets")
         trees = None if trees is None else list_of_lines(trees, "trees")
         if len(sources) != len(targets):
@@ -493,6 +500,22 @@ def _plan(pieces: Sequence[Piece], config: DecodingConfig, workers: int) -> list
         )
         batches += [[numbers[i] for i in batch] for batch in planned]
     return batches
+
+
+def _models(model: Any) -> Sequence[Any]:
+    return model.models if isinstance(model, Ensemble) else [model]
+
+
+def _gate_of(model: Any) -> Fertility | None:
+    """The fertility module that weighs words and phrases; None if the model has no gate."""
+    is_gated = isinstance(getattr(model, "output", None), WordOrPhraseOutput)
+    return getattr(model, "fertility", None) if is_gated else None
+
+
+def _settle_gate(model: Any, config: DecodingConfig) -> None:
+    """Let the gate of each model follow the options, for what is encoded from now on."""
+    for gate in filter(None, map(_gate_of, _models(model))):
+        gate.set_gate(config.phrase_odds, config.gate_weight)
 
 
 def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:

@@ -126,7 +126,8 @@ class DecodingConfig(Config):
     Where the bounds of length cross, `max_length` holds. A batch holds fewer than `batch_sentences` sentences if they have
     more than `batch_tokens` source tokens. Each of the `workers` uses one core; 1 lets torch use several cores.
     `alignment_layer` None is the last layer but one (or the only one), `alignment_head` None is the mean of all heads.
-    `unknown`: keep writes U+2047, replace takes a source word (`decoding/parts.py`). `docs/alignment.md` and
+    `unknown`: keep writes U+2047, replace takes a source word (`decoding/parts.py`). `phrase_odds` and `gate_weight` have no
+    effect on a model without a gate (`docs/continuous_output.md`). `docs/alignment.md` and
     `docs/decoding.md` explain the methods of alignment, the stopping rules, sampling and minimum Bayes risk.
     """
 
@@ -207,6 +208,20 @@ class DecodingConfig(Config):
         ge=-100.0,
         le=100.0,
         description="Bonus per subword, added to the log-probability (segmental models, NPMT).",
+    )
+    phrase_odds: float = Field(
+        1.0,
+        ge=1e-6,
+        le=1e6,
+        description="Multiply the odds that a source word becomes a phrase (models with a fertility module). Below 1: fewer "
+        "phrases.",
+    )
+    gate_weight: float = Field(
+        1.0,
+        ge=0.0,
+        le=100.0,
+        description="Raise these odds to this power. With phrase_odds 1 / (the odds of a phrase in the text), a weight near 0 "
+        "leaves the gate no influence.",
     )
     window: Window = 2000
 
