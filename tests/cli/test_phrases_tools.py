@@ -107,10 +107,17 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
         ),
         (["-s", "source", "-t", "source", "-a", "links", "-o", "c"], 1, "links:1: 1-3: the target has 3 words, 0 to 2"),
         (["-s", "source", "-t", "latin", "-a", "links", "-o", "c"], 1, "latin:1: invalid UTF-8: byte 1"),
+        (
+            [*PAIR[:4], "-a", "unlinked", "-o", "c"],
+            1,
+            "unlinked: no candidate: in 5 pairs, no source word is linked to several target words; 1 with a blank side, "
+            "4 without links; these links",
+        ),
     ],
 )
 def test_what_extract_refuses(arguments: list[str], code: int, message: str, command: Command, files: Path) -> None:
     write(files / "short", ["0-0"])
+    write(files / "unlinked", [""] * 5)
     (files / "latin").write_bytes("ü\n".encode("latin-1"))
     outcome = command("phrases", "extract", *arguments)
     assert outcome.code == code
@@ -167,9 +174,13 @@ def test_options_of_filter(options: list[str], phrases: list[str], command: Comm
     write("ends", ["went", "to x went", "to"])
     write("tags", ["NN IN NN VBZ .", "PRP VBD TO PRP NN .", "PRP VBD TO .", "", "DT NN IN NN VBZ ."])
     outcome = command("phrases", "filter", "candidates", "-o", "p", *options)
-    assert outcome.code == 0, outcome.err
-    assert [row.split("\t")[0] for row in text("p").split("\n")[:-1]] == phrases
-    assert ("no candidate passed" in outcome.err) == (not phrases)
+    assert outcome.code == (0 if phrases else 1), outcome.err
+    assert outcome.err.startswith("filter ")
+    if phrases:
+        assert [row.split("\t")[0] for row in text("p").split("\n")[:-1]] == phrases
+    else:
+        assert "candidates: no candidate passed the filters; lower --min-count, or give more text" in outcome.err
+        assert not Path("p").exists()
 
 
 @pytest.mark.parametrize(
@@ -330,7 +341,8 @@ def test_any_text_comes_back_byte_for_byte(
         (["none", "--table", "table"], 1, "none: text file not found"),
         (["target", "--table", "none"], 1, "none: text file not found"),
         (["target", "--table", "empty"], 1, "empty: the phrase table has no phrases"),
-        (["target", "--table", "table", "-s", "table", "-a", "links"], 1, "links:2: "),
+        (["target", "--table", "table", "-s", "table", "-a", "links"], 1, "table: ends after 2 lines, but target has"),
+        (["source", "--table", "table", "-s", "source", "-a", "links"], 1, "links:1: 1-3: the target has 3 words"),
         (
             ["target", "--table", "table", "-s", "source", "-a", "links", "--fertility", "f.gz"],
             2,
@@ -349,6 +361,18 @@ def test_what_segment_refuses(arguments: list[str], code: int, message: str, com
     assert outcome.code == code, outcome
     assert message in outcome.err
     assert outcome.is_one_line_of("phrases"), outcome
+
+
+def test_segment_writes_nothing_if_a_file_is_too_short(command: Command, files: Path) -> None:
+    """Also beyond the first block; standard input is written as far as the files go."""
+    for name, lines in (("s", 1500), ("t", 1500), ("l", 1400)):
+        write(files / name, ["0-0" if name == "l" else "went"] * lines)
+    parallel = ["--table", "table", "-s", "s", "-a", "l"]
+    outcome = command("phrases", "segment", "t", *parallel, "--fertility", "f")
+    assert (outcome.code, outcome.out) == (1, "") and not (files / "f").exists()
+    assert "l: ends after 1,400 lines, but s has more; the files must be parallel" in outcome.err
+    streamed = command("phrases", "segment", *parallel, stdin=(files / "t").read_bytes())
+    assert (streamed.code, streamed.out.count("\n")) == (1, 1000) and "l: ends after 1,400 lines" in streamed.err
 
 
 @pytest.mark.full

@@ -42,6 +42,9 @@ def words_of(line: str) -> list[str]:
     return [word for word in line.split(" ") if word]
 
 
+NOT_PARALLEL = "the files must be parallel, line by line; a pair without links is a blank line"
+
+
 class Lines(NamedTuple):
     """The lines of a text, and its name for messages."""
 
@@ -74,8 +77,7 @@ def read_aligned(source: Lines, target: Lines, links: Lines) -> Iterator[Aligned
     with closing(*(text.lines for text in texts)):
         for number, lines in enumerate(zip_longest(*(text.lines for text in texts)), 1):
             if None in lines:
-                hint = "the files must be parallel, line by line; a pair without links is a blank line"
-                raise too_short([text.name for text in texts], lines, number, hint)
+                raise too_short([text.name for text in texts], lines, number, NOT_PARALLEL)
             source_words, target_words = words_of(lines[0]), words_of(lines[1])
             lengths = len(source_words), len(target_words)
             line_links = parse_links(lines[2], file=links.name, line=number, lengths=lengths)

@@ -42,6 +42,7 @@ PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
 ROW, CLEAN = "data", "clean"
+NO_PHRASE = "no candidate passed the filters"  # in the message of `phrases filter`
 
 
 @dataclass(frozen=True)
@@ -122,18 +123,17 @@ def make_phrase_data(
 
 
 def _check(step: Step, record: Record) -> None:
-    """Raise DataError for a step that failed, and for a table without phrases."""
-    if record.state != "done":
-        hint = f"its log is {step.folder / LOG}; the same command resumes here"
-        raise DataError(f"{step.name} failed: {record.message}", hint=hint)
-    table = step.folder / "phrases.tsv"
-    if step.name == "table" and not count_lines(table):
+    """Raise DataError for a step that failed."""
+    if record.state == "done":
+        return
+    if step.name == "table" and NO_PHRASE in record.message:
         raise DataError(
             "no phrase is left: no source word is linked to several target words often enough",
-            file=table,
             hint="lower data.target_phrases.min_count, or give more text; "
             f"{step.folder / LOG} says how many candidates each filter dropped",
         )
+    hint = f"its log is {step.folder / LOG}; the same command resumes here"
+    raise DataError(f"{step.name} failed: {record.message}", hint=hint)
 
 
 def _tell(progress: Progress, name: str, seconds: float, line: str) -> None:
@@ -232,8 +232,8 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     for split in splits:
         for side, language in languages.items():
             is_clean = split == "train" and words is not None
-            text = f"{{{CLEAN}}}/{CLEAN}/{side}.txt" if is_clean else f"{{{side}_{split}_text}}/out.txt"
-            tokens(f"{side}_{split}", language, text, truecasers[side])
+            raw = f"{{{CLEAN}}}/{CLEAN}/{side}.txt" if is_clean else f"{{{side}_{split}_text}}/out.txt"
+            tokens(f"{side}_{split}", language, raw, truecasers[side])
             if config.text.truecase:
                 truecasers[side] = f"{{{side}_train}}/truecaser"
         trees = [_place(pair.all_files["trees"][0]) for pair in config.files(split) if "trees" in pair.all_files]

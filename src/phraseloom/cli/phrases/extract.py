@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, plain_name, single_stdin
 from phraseloom.cli.streams import note
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, plural
 from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
@@ -46,7 +47,15 @@ def command(
             candidates += 1
             yield candidate
 
-    rows = write_lines(output, format_candidates(counted()))
+    found = counted()
+    first = next(found, None)
+    if first is None:
+        what = f"no candidate: in {plural(extraction.pairs, 'pair')}, no source word is linked to several target words"
+        unused = f"{extraction.blank:,} with a blank side, {extraction.unlinked:,} without links"
+        raise DataError(
+            what, file=links, hint=f"{unused}; these links may be of another text, or symmetrised too strictly"
+        )
+    rows = write_lines(output, format_candidates(chain([first], found)))
     inputs.note_changes()
     note(
         "phrases",

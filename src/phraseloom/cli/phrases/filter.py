@@ -12,8 +12,7 @@ import typer
 from phraseloom.cli.options import options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name
-from phraseloom.cli.streams import note
-from phraseloom.errors import UsageError
+from phraseloom.errors import DataError, UsageError
 from phraseloom.files import require_file
 from phraseloom.options.data import PhraseFilterConfig
 from phraseloom.text.lines import write_lines
@@ -97,13 +96,14 @@ def command(
         across_lines=not within_lines,
         text=_text(filters, target, inputs),
     )
-    write_lines(output, format_phrases(result.phrases))
-    if moses is not None:
-        write_lines(moses, format_moses(result.phrases))
     inputs.note_changes()
     print(summary(result, filters), file=sys.stderr)
     if not result.phrases:
-        note("phrases", "no candidate passed: the table is empty")
+        hint = "lower --min-count, or give more text; the table above says how many each filter dropped"
+        raise DataError("no candidate passed the filters", file=candidates, hint=hint)
+    write_lines(output, format_phrases(result.phrases))
+    if moses is not None:
+        write_lines(moses, format_moses(result.phrases))
 
 
 def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | None:

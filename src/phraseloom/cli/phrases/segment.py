@@ -15,7 +15,8 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError, plural
-from phraseloom.text.lines import encode_lines, write_lines
+from phraseloom.files import require_file
+from phraseloom.text.lines import count_lines, encode_lines, write_lines
 
 if TYPE_CHECKING:
     from phraseloom.phrases.segmenters import Phrases
@@ -129,6 +130,7 @@ class Joiner:
         from phraseloom.phrases.fertility import format_fertilities
         from phraseloom.phrases.merge import RELEASED_SIZES, fertilities, merge_aligned
 
+        self._check_lengths(source, text, links)
         longer = sum(number for size, number in self._sizes.items() if size > max(RELEASED_SIZES))
         if longer and rule == "released":
             note(
@@ -154,6 +156,18 @@ class Joiner:
                 pass
         else:
             write_lines(fertility, rows())
+
+    def _check_lengths(self, *paths: str) -> None:
+        """Raise DataError for parallel files of different length before a line is written; standard input is read once."""
+        from phraseloom.phrases.extract import NOT_PARALLEL, too_short
+
+        if STDIN in paths:
+            return
+        counts = [count_lines(require_file(path, "text file")) for path in paths]
+        fewest = min(counts)
+        if max(counts) > fewest:
+            rows = [None if count == fewest else "" for count in counts]
+            raise too_short(paths, rows, fewest + 1, NOT_PARALLEL)
 
     def _join(self, words: list[str], sizes: list[int]) -> str:
         from phraseloom.text.words import join_line
