@@ -55,6 +55,7 @@ TABLES = {
         "french",
         "rivals",
         "losses",
+        "phrases",
         "npmt",
     ),
     "004": (
