@@ -217,8 +217,8 @@ class ClaimConfig(Config):
     is a difference of differences: what the rows gain over `than` at `labels`, against what they gain at `than_label`. The
     names `first` and `last` mean the first and the last label of the series. `beyond`: two rows; what the rows gain over `than`
     is compared with what the first of the two gains over the second. `times`: a factor on the numbers of `than`. A claim
-    without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there (our own claims are
-    there only with it); `budget`, what to know about the trainings beside their text and updates, such as the learning rate.
+    without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there (a claim without
+    it is not there); `budget`, what to know about the trainings beside their text and updates, such as the learning rate.
     `registered`: the hypothesis of a registered experiment that it is at scale small, such as `10 H3`; `caveat`: what keeps
     its verdict from being about the mechanism.
     """
