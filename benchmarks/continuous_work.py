@@ -62,7 +62,12 @@ def model_config(options: argparse.Namespace, row: Row) -> ModelConfig:
     if options.network == "transformer":
         parts: dict[str, Any] = {"encoder": {"layers": layers}, "decoder": {"layers": layers}}
     else:
-        recurrent = {"kind": "recurrent", "layers": layers, "cell": options.network, "dropout": rate}
+        recurrent = {
+            "kind": "recurrent",
+            "layers": layers,
+            "cell": options.network,
+            "dropout": rate if layers > 1 else 0.0,
+        }
         decoder = {**recurrent, "attention": "general", "initial": "final", "hidden_dropout": rate}
         parts = {"encoder": {**recurrent, "bidirectional": layers}, "decoder": decoder}
     return ModelConfig.model_validate({**sizes, **rates, **parts})

@@ -87,7 +87,8 @@ def model_config(options: argparse.Namespace, name: str) -> Any:
     sizes = {"width": width, "heads": max(1, width // 64), "ffn_width": 4 * width, **rates}
     if name == "transformer":
         return ModelConfig.model_validate({**sizes, "encoder": {"layers": layers}, "decoder": {"layers": layers}})
-    recurrent = {"kind": "recurrent", "layers": layers, "cell": row.get("cell", "lstm"), "dropout": options.dropout}
+    between = options.dropout if layers > 1 else 0.0
+    recurrent = {"kind": "recurrent", "layers": layers, "cell": row.get("cell", "lstm"), "dropout": between}
     decoder = {**recurrent, **row, "initial": "final", "hidden_dropout": options.dropout}
     return ModelConfig.model_validate({**sizes, "encoder": {**recurrent, "bidirectional": layers}, "decoder": decoder})
 

@@ -16,6 +16,7 @@ from tests.training import fertility_net as net
 
 from phraseloom.cli.main import VERBS, load_verb
 
+RATE = Path(__file__).resolve().parents[2] / "docs" / "results" / "small" / "002-rate"
 PAIR = ("-s", "s.en", "-t", "s.de")
 LINKED = (*PAIR, "-a", "s.links")
 # (verb, option) of every output that is a file -> a command line that writes it to FILE, inputs, what else is written
@@ -29,9 +30,9 @@ FILES: dict[tuple[str, str], tuple[str, ...]] = {
     ("align model", "--output"): ("align", "model", "run", *PAIR, "-o", "FILE"),
     ("align lexicon", "--output"): ("align", "lexicon", *LINKED, "-o", "FILE"),
     ("align evaluate", "--json"): ("align", "evaluate", "s.links", "-g", "s.links", "--json", "FILE"),
-    ("phrases extract", "--output"): ("phrases", "extract", *LINKED, "-o", "FILE"),
-    ("phrases filter", "--output"): ("phrases", "filter", "candidates", "-t", "s.de", "-o", "FILE"),
-    ("phrases filter", "--moses"): ("phrases", "filter", "candidates", "-t", "s.de", "-o", "other.new", "--moses", "FILE"),
+    ("phrases extract", "--output"): ("phrases", "extract", *PAIR, "-a", "s.two", "-o", "FILE"),
+    ("phrases filter", "--output"): ("phrases", "filter", "candidates", "-t", "adjacent", "-o", "FILE"),
+    ("phrases filter", "--moses"): ("phrases", "filter", "candidates", "-t", "adjacent", "-o", "other.new", "--moses", "FILE"),
     ("phrases segment", "--fertility"): (
         "phrases", "segment", "s.de", "--table", "table", "-s", "s.en", "-a", "s.links", "--fertility", "FILE",
     ),
@@ -63,6 +64,7 @@ FILES: dict[tuple[str, str], tuple[str, ...]] = {
     ("report", "--output"): ("report", "run", "-o", "FILE.html"),
     ("report", "--json"): ("report", "run", "-o", "other.new.html", "--json", "FILE"),
     ("diff", "--output"): ("diff", "run", "run2", "-o", "FILE.txt"),
+    ("reproduce", "--plot"): ("reproduce", "--evidence", "tables", "--plot", "FILE.svg"),
     ("schema", "--output"): ("schema", "-o", "FILE"),
 }  # fmt: skip
 # Those that are folders; what is done with them stands in tests/test_replace.py. A run and steps of tables have no --overwrite.
@@ -178,12 +180,20 @@ def material(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources, labels = net.lines(30)
     net.written(
         folder,
-        **{"s.links": links, "f.s": sources, "f.l": labels, "table": ["ein hund", "hund rennt"]},
+        **{
+            "s.links": links,
+            "s.two": ["0-0 0-1"] * 8,
+            "adjacent": ["ein hund", "hund rennt"] * 9 + ["a b c d e f g"] * 9,
+            "f.s": sources,
+            "f.l": labels,
+            "table": ["ein hund", "hund rennt"],
+        },
         candidates=["ein hund\ta\t5\t9", "hund rennt\tdog\t3\t8"],
         joined=["ein_hund" if i == 0 else "hund" for i in range(8)],
         sheet=["line\tposition\tphrase\tcategory\tcorrect a\treference\tsource"],
     )
     (folder / "small.vec").write_bytes(b"3 2\na 1 0\nb 0 1\nc 1 1\n")
+    shutil.copytree(RATE, folder / "tables" / "small" / RATE.name)
     items = [{"source": "a dog", "correct": "ein hund", "wrong": "hund", "distance": n % 2} for n in range(4)]
     (folder / "items").write_bytes("".join(json.dumps(item) + "\n" for item in items).encode())
     assert words

@@ -61,7 +61,7 @@ def test_a_claim_on_another_number_has_no_line(tmp_path: Path) -> None:
 
 
 def test_the_committed_picture_shows_the_committed_claims() -> None:
-    """`phraseloom reproduce --evidence docs/results --plot docs/results/claims.svg` draws it."""
+    """`phraseloom reproduce --evidence docs/results --plot docs/results/claims.svg --overwrite` draws it."""
     found = texts(COMMITTED / "claims.svg")
     claims = [claim for claim in short_claims(COMMITTED, recipes=ROOT / "recipes") if claim.on_bleu]
     assert len(claims) > 20

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from phraseloom.cli.options import grouped
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import PhraseloomError, UsageError
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ class StoredOptions:
             help="With --evidence: draw the claims on BLEU of the short table into this file (.svg, .png or .pdf).",
         ),
     ] = None
+    overwrite: Overwrite = False
     into: Annotated[
         Path | None,
         typer.Option(
@@ -283,6 +285,9 @@ def _read_stored(table: str | None, stored: StoredOptions, place: Path) -> None:
     elif stored.evidence is not None:
         from phraseloom.reproduce.evidence import evidence_table, short_claims, write_evidence
 
+        if stored.plot is not None and stored.into is not None:
+            raise UsageError("--plot and --into are two outputs", hint="give one of them, then the other")
+        check_outputs({"--plot": stored.plot}, overwrite=stored.overwrite, inputs=[stored.evidence])
         names = [name for name in (stored.tables or "").split(",") if name]
         if stored.plot is not None:
             from phraseloom.reproduce.forest import draw_claims
