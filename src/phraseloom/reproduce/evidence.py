@@ -185,9 +185,9 @@ def _fallen(claim: ClaimEvidence) -> ClaimEvidence:
 
 def _fallen_note(shown: Sequence[ClaimEvidence], claims: Sequence[ClaimEvidence]) -> str:
     """What † means, if a verdict that is shown has one."""
-    number = sum(bool(claim.registered) for claim in claims)
-    if not any(FALLS in cell for claim in shown for cell in (claim.row or ())[-1:]):
+    if not any(claim.row and FALLS in claim.row[-1] for claim in shown):
         return ""
+    number = sum(bool(claim.registered) for claim in claims)
     return f"† Undecided if all {number} registered hypotheses of all tables, measured or not, are corrected together."
 
 

@@ -41,7 +41,7 @@ CHECKED_LINES = 20_000
 PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
-ROW, CLEAN = "data", "clean"
+ROW, CLEAN, SIDES = "data", "clean", ("source", "target")
 NO_PHRASE = "no candidate passed the filters"  # in the message of `phrases filter`
 
 
@@ -196,49 +196,66 @@ def _steps(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorTrai
     return Steps(table, "paper", folder_of(config) / "steps", Path(), str(root))
 
 
-def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorTraining) -> Commands:
-    """Each step: its command line, standard input and output, with names in braces (`reproduce/table.py`)."""
+def _splits(config: DataConfig) -> list[str]:
+    return [split for split in SPLITS if config.files(split)]
+
+
+def _step(*words: str, stdin: Sequence[str] = (), stdout: str | None = None) -> dict[str, Any]:
+    run = {"each": "table", "run": list(words), "stdin": list(stdin)}
+    return run if stdout is None else {**run, "stdout": stdout}
+
+
+def _tokens(config: DataConfig, side: str, text: str, truecaser: str | None) -> dict[str, Any]:
+    """The step that makes the tokens of a file, `source.txt` or `target.txt`. `truecaser`: None for none, "" learns one."""
+    options = ["--method", config.text.tokenize]
+    options += [f"--{option}" for option, on in _flags(config).items() if on]
+    if truecaser is not None:
+        options += ["--truecaser", truecaser] if truecaser else ["--learn-truecaser", "{here}/truecaser"]
+    language = config.source_language if side == "source" else config.target_language
+    return _step("tokenize", text, "-l", language, *options, stdout=f"{side}.txt")
+
+
+def _text_commands(config: DataConfig) -> Commands:
+    """The steps up to the tokens of every split, without training pairs that are held out, and to the trees."""
     commands: Commands = {}
-
-    def step(name: str, *words: str, stdin: Sequence[str] = (), stdout: str | None = None) -> None:
-        run = {"each": "table", "run": list(words), "stdin": list(stdin)}
-        commands[name] = run if stdout is None else {**run, "stdout": stdout}
-
-    def tokens(name: str, language: str, text: str, truecaser: str | None) -> None:
-        """The tokens of a file in `source.txt` or `target.txt`. `truecaser`: "" learns one."""
-        options = ["--method", config.text.tokenize]
-        options += [f"--{option}" for option, on in _flags(config).items() if on]
-        if truecaser is not None:
-            options += ["--truecaser", truecaser] if truecaser else ["--learn-truecaser", "{here}/truecaser"]
-        step(name, "tokenize", text, "-l", language, *options, stdout=f"{name.split('_')[0]}.txt")
-
-    splits = [split for split in SPLITS if config.files(split)]
-    truecasers: dict[str, str | None] = dict.fromkeys(("source", "target"), "" if config.text.truecase else None)
-    languages = {"source": config.source_language, "target": config.target_language}
+    splits, words = _splits(config), config.filter.decontaminate
     for split in splits:
-        for side in languages:
+        for side in SIDES:
             named = [_place(pair.sides[side][0]) for pair in config.files(split)]
-            step(f"{side}_{split}_text", "concatenate", stdin=named, stdout="out.txt")
-    words = config.filter.decontaminate
+            commands[f"{side}_{split}_text"] = _step("concatenate", stdin=named, stdout="out.txt")
     if words is not None:
         held_out = [
             word
             for split in splits[1:]
-            for side in languages
+            for side in SIDES
             for word in (f"--held-out-{side}", f"{{{side}_{split}_text}}/out.txt")
         ]
-        step(CLEAN, "decontaminate", "-s", "{source_train_text}/out.txt", "-t", "{target_train_text}/out.txt", *held_out,
-             "--words", str(words), "-o", f"{{here}}/{CLEAN}")  # fmt: skip
+        pair = ["-s", "{source_train_text}/out.txt", "-t", "{target_train_text}/out.txt"]
+        commands[CLEAN] = _step("decontaminate", *pair, *held_out, "--words", str(words), "-o", f"{{here}}/{CLEAN}")
     for split in splits:
-        for side, language in languages.items():
+        for side in SIDES:
             is_clean = split == "train" and words is not None
             raw = f"{{{CLEAN}}}/{CLEAN}/{side}.txt" if is_clean else f"{{{side}_{split}_text}}/out.txt"
-            tokens(f"{side}_{split}", language, raw, truecasers[side])
-            if config.text.truecase:
-                truecasers[side] = f"{{{side}_train}}/truecaser"
+            commands[f"{side}_{split}"] = _tokens(config, side, raw, _truecaser(config, side, split))
         trees = [_place(pair.all_files["trees"][0]) for pair in config.files(split) if "trees" in pair.all_files]
         if trees:
-            step(f"trees_{split}", "concatenate", stdin=trees, stdout="out.txt")
+            commands[f"trees_{split}"] = _step("concatenate", stdin=trees, stdout="out.txt")
+    return commands
+
+
+def _truecaser(config: DataConfig, side: str, split: str) -> str | None:
+    """That of `_tokens`: training text learns one, which other text has."""
+    if not config.text.truecase:
+        return None
+    return "" if split == "train" else f"{{{side}_train}}/truecaser"
+
+
+def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorTraining) -> Commands:
+    """Each step: its command line, standard input and output, with names in braces (`reproduce/table.py`)."""
+    commands, splits = _text_commands(config), _splits(config)
+
+    def step(name: str, *words: str, stdin: Sequence[str] = (), stdout: str | None = None) -> None:
+        commands[name] = _step(*words, stdin=stdin, stdout=stdout)
 
     def both(split: str) -> list[str]:
         return ["-s", f"{{source_{split}}}/source.txt", "-t", f"{{target_{split}}}/target.txt"]
@@ -271,7 +288,9 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     if vectors.text:
         more = [_place(name) for name in vectors.text]
         step("target_more_text", "concatenate", stdin=more, stdout="out.txt")
-        tokens("target_more", config.target_language, "{target_more_text}/out.txt", truecasers["target"])
+        commands["target_more"] = _tokens(
+            config, "target", "{target_more_text}/out.txt", _truecaser(config, "target", "more")
+        )
         step("joined_more", "phrases", "segment", "{target_more}/target.txt", *table, stdout="out.txt")
         learned += ["{joined_more}/out.txt", "{target_more}/target.txt"]
     step("text_for_vectors", "concatenate", stdin=learned, stdout="out.txt")
