@@ -418,7 +418,6 @@ SHOWN_AS_A_PLOT = {
     "004-table2",
     "001-long",
     "001-long-more",
-    "001-start",
     "002-ladder",
     "002-orders",
     "003-npmt",
