@@ -254,3 +254,14 @@ def test_steps_are_found_from_a_data_root_elsewhere(root: str, tmp_path: Path, m
     read = ["text.de", "text.en", "y"] if root == "{root}" else []
     assert not step.folder.is_absolute() and [name for name, _ in step.reads] == read
     assert step.identity == one(Steps(table, "tiny", tmp_path / "else", Path("recipes"), "."), "all").identity
+
+
+def test_all_rows_are_trained_with_one_seed_before_the_next(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "recipes" / "a.yaml").write_bytes(RECIPE.encode())
+    train = {"run": [*STEPS["train"]["run"], "training.seed={seed}", "{overrides}"]}
+    rows = with_recipe(new={"overrides": {"tiny": ["model.width=16"]}})
+
+    plan = make_plan(make_steps(tmp_path, {**STEPS, "train": train}, **rows), None, [1, 2])
+
+    order = [(step.place.row, step.place.seed) for step in plan.trainings]
+    assert order == [("base", 1), ("new", 1), ("base", 2), ("new", 2)]

@@ -28,7 +28,10 @@ from phraseloom.reproduce.table import LengthsConfig, ScaleConfig, TableConfig, 
 
 @dataclass
 class Plan:
-    """The steps of the chosen rows in order, with the estimate of each training by identity."""
+    """The steps of the chosen rows in order, with the estimate of each training by identity.
+
+    All rows come with the first seed, then with the next, so that a run that is stopped leaves whole seeds.
+    """
 
     steps: Steps
     chosen: list[tuple[str, str]]
@@ -51,7 +54,7 @@ def make_plan(steps: Steps, rows: Sequence[str] | None, seeds: Sequence[int]) ->
     """The plan of the chosen rows (all runnable rows if `rows` is None). Raises UsageError for unknown names."""
     chosen = choose(steps.table, steps, rows)
     plan = Plan(steps, chosen, seeds)
-    requested = [s for task, row in chosen for seed in seeds for s in steps.steps_of(row, task, seed)]
+    requested = [s for seed in seeds for task, row in chosen for s in steps.steps_of(row, task, seed)]
     plan.ordered = in_order(requested)
     plan.records = {step.identity: read_record(step) for step in plan.ordered}
     plan.estimates = {step.identity: estimate(step, steps.config) for step in plan.trainings}
