@@ -73,7 +73,8 @@ def test_every_mechanism_is_under_contract() -> None:
         assert kinds >= {(s, a) for s in ("convkv", "queryk") for a in ARRANGEMENTS} | {("token", "homogeneous")}
         texts = [c.text for c in ALL if c.use == use]
         assert "queryk heterogeneous 1-2-3 keys-per-order" in texts and "queryk heterogeneous 1-2-3" in texts
-    assert "relative" not in {c.score for c in CROSS}
+        relative = {c.text for c in ALL if c.use == use and SCORES[c.score].distances}
+        assert ("queryk-relative heterogeneous 1-2" in relative) == (use != "cross") == bool(relative)
 
 
 @each
@@ -174,7 +175,9 @@ def joined(case: Case) -> str:
     return " ".join(case.text.split()[1:3])
 
 
-@pytest.mark.parametrize("case", [c for c in ALL if joined(c) in SINGLE_ORDER and c.score != "relative"], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in ALL if joined(c) in SINGLE_ORDER and not SCORES[c.score].distances], ids=str
+)
 def test_order_one_is_token_attention(case: Case) -> None:
     """With the same matrices, n = 1 gives ordinary attention: output, weights and gradient."""
     token, attention = block(Case("token", case.use)), case.build(width=WIDTH)

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from phraseloom.errors import UsageError
 from phraseloom.layers import PhraseAttention
-from phraseloom.layers.attention import MultiHeadAttention, backend, build_attention, fused, kernels
+from phraseloom.layers.attention import SCORES, MultiHeadAttention, backend, build_attention, fused, kernels
 from phraseloom.layers.attention.convkv import ConvKVScore
 from phraseloom.layers.attention.masks import Visibility
 
 WIDTH = 12
-FUSED = [c for c in CASES if c.score != "relative"]
+FUSED = [c for c in CASES if not SCORES[c.score].distances]
 each = pytest.mark.parametrize("case", FUSED, ids=str)
 LENGTHS = torch.tensor([7, 3, 1, 0])
 LINES = (

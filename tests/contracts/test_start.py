@@ -25,9 +25,23 @@ from phraseloom.recipe import AnyRecipe, LanguageModelRecipe, load_recipe
 from phraseloom.training.start import StartReport, _part, _vectors, measure_start, random_batch
 
 SIZE = 60
-ATTENTIONS = ["token", "relative", "queryk interleaved 1-2 keys-per-order", *(f"{s} {a}" for s in ("convkv", "queryk")
-              for a in ("homogeneous 22", "heterogeneous 1-2", "heterogeneous 1-2-3", "interleaved 1-2",
-                        "heterogeneous 1-2 gated"))]  # fmt: skip
+ATTENTIONS = [
+    "token",
+    "relative",
+    "queryk-relative heterogeneous 1-2",
+    "queryk interleaved 1-2 keys-per-order",
+    *(
+        f"{score} {form}"
+        for score in ("convkv", "queryk")
+        for form in (
+            "homogeneous 22",
+            "heterogeneous 1-2",
+            "heterogeneous 1-2-3",
+            "interleaved 1-2",
+            "heterogeneous 1-2 gated",
+        )
+    ),
+]
 PHRASES: dict[str, Any] = {
     "none": None,
     "max": {"attention": "none", "transparent": False},
@@ -82,7 +96,7 @@ def test_no_encoder_and_decoder_start_collapsed(name: str) -> None:
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_transformers_start_far_from_collapse(attention: str, norm: str, phrases: str) -> None:
     layers = {"encoder": {"layers": 3}, "decoder": {"layers": 3}}
-    line = attention if attention != "relative" else {"encoder_self": "relative", "decoder_self": "relative"}
+    line = attention if "relative" not in attention else {"encoder_self": attention, "decoder_self": attention}
     report = start(
         {
             "width": 32,
@@ -129,8 +143,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
 def clean_start(encoder: str, attention: str, phrases: str, **more: Any) -> StartReport:
     """The start of a model with two layers a side, without dropout: a seventh of the time of `start`."""
     line: Any = attention
-    if attention == "relative":
-        line = {use: "relative" for use in ("encoder_self", "decoder_self") if (encoder, use) in RELATIVE}
+    if "relative" in attention:
+        line = {use: attention for use in ("encoder_self", "decoder_self") if (encoder, use) in RELATIVE}
     model = {"width": 32, "heads": 4, "ffn_width": 64, "encoder": ENCODERS[encoder], "decoder": {"layers": 2}}
     config = ModelConfig.model_validate({**model, "attention": line, "phrases": PHRASES[phrases], **more})
     torch.manual_seed(0)

@@ -19,7 +19,9 @@ from phraseloom.layers.attention import MultiHeadAttention, build_attention
 from phraseloom.layers.attention.structure import Structure
 
 PHRASAL = [c for c in CASES if c.score in ("convkv", "queryk")]
-SCORE_BY_ARRANGEMENT = [(s, a) for s in ("convkv", "queryk") for a in ("homogeneous", "heterogeneous", "interleaved")]
+SCORE_BY_USE = [(s, use) for s in ("convkv", "queryk") for use in USES]
+RELATIVE_BY_USE = [(f"{s}-relative", use) for s, use in SCORE_BY_USE if use != "cross"]
+ARRANGED = ("homogeneous", "heterogeneous", "interleaved")
 
 
 @st.composite
@@ -46,12 +48,13 @@ def structure_of(arrangement: str, score: str, problem: dict[str, Any]) -> dict[
         edges = [0, *(n for n in problem["split_at"] if n < problem["heads"]), problem["heads"]]
         return {"split": [b - a for a, b in itertools.pairwise(edges)]}
     orders = problem["orders"] if arrangement == "heterogeneous" else sorted({1, *problem["orders"]})
-    return {"orders": orders} | ({"share_keys": problem["share_keys"]} if score == "queryk" else {})
+    return {"orders": orders} | ({"share_keys": problem["share_keys"]} if score.startswith("queryk") else {})
 
 
 def matrices(block: MultiHeadAttention) -> dict[str, np.ndarray]:
     """The block's own matrices, by name, in float64."""
-    own = {**block.score.matrices(), **block.arrangement.matrices()}
+    tables = {name: table for name, table in block.score.named_parameters() if name.endswith("_table")}
+    own = {**block.score.matrices(), **block.arrangement.matrices(), **tables}
     return {name: matrix.detach().double().numpy() for name, matrix in own.items()}
 
 
@@ -59,7 +62,7 @@ def loops(
     block: MultiHeadAttention, score: str, x_q: torch.Tensor, x_k: torch.Tensor, *, causal: bool
 ) -> reference.Result:
     """The reference for one sentence, with the matrices of the block."""
-    structure, w = block.structure, matrices(block)
+    structure, w, score = block.structure, matrices(block), score.removesuffix("-relative")
     x_q, x_k = x_q.double().numpy(), x_k.double().numpy()
     if structure.zero_extended:
         split = {part.order: part.last - part.first for part in structure.blocks[0]}
@@ -74,8 +77,8 @@ def same(got: torch.Tensor, expected: np.ndarray, tolerance: float) -> None:
     torch.testing.assert_close(got.double(), torch.from_numpy(expected), rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize(("score", "arrangement"), SCORE_BY_ARRANGEMENT)
+@pytest.mark.parametrize("arrangement", ARRANGED)
+@pytest.mark.parametrize(("score", "use"), [*SCORE_BY_USE, *RELATIVE_BY_USE])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=["float64", "float32"]
 )
@@ -93,9 +96,10 @@ def compare(
 ) -> None:
     torch.manual_seed(problem["seed"])
     width, lengths, case = problem["width"], torch.tensor(problem["lengths"]), Case(score, use)
+    options = {"clip": 2} if score.endswith("relative") else {}
     block = build_attention(
         width=width, heads=problem["heads"], score=score, arrangement=arrangement, reads_ahead=use == "encoder_self",
-        **structure_of(arrangement, score, problem),
+        **structure_of(arrangement, score, problem), **options,
     ).to(dtype)  # fmt: skip
     longest = max(problem["lengths"])
     memory = torch.randn(len(lengths), longest, width, dtype=dtype)

@@ -20,7 +20,8 @@ from phraseloom.layers.replacement import _successor
 
 WIDTH, QUERIES, KEYS, BATCH = 12, 4, 6, 3
 STRUCTURES = (
-    "token", "relative", "convkv homogeneous 121", "queryk homogeneous 22", "convkv heterogeneous 1-2-3",
+    "token", "relative", "queryk-relative heterogeneous 1-2", "convkv homogeneous 121", "queryk homogeneous 22",
+    "convkv heterogeneous 1-2-3",
     "queryk heterogeneous 1-3", "queryk heterogeneous 2-3", "queryk heterogeneous 1-2 keys-per-order",
     "convkv interleaved 1-2-3", "queryk interleaved 1-2",
 )  # fmt: skip
@@ -127,7 +128,7 @@ def test_of_n_grams_it_is_the_block(case: Case) -> None:
     block = case.build(width=WIDTH)
     ahead = case.use == "encoder_self"
     layer = PhraseAttention(WIDTH, HEADS, case.text, bias=False, reads_ahead=ahead, dtype=torch.float64).eval()
-    if case.score == "relative":
+    if case.score.endswith("relative"):
         layer.score = copy.deepcopy(block.score)
     layer.load_state_dict(block.state_dict())
     cross = case.use == "cross"

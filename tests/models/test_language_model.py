@@ -27,6 +27,7 @@ ATTENTIONS = [
     "relative",
     "convkv homogeneous 22",
     "queryk heterogeneous 1-2-3",
+    "queryk-relative heterogeneous 1-2",
     "queryk interleaved 1-2",
     "convkv interleaved 1-2",
 ]

@@ -50,6 +50,16 @@ CASES: dict[str, dict[str, Any]] = {
     "relative": {"attention": {"decoder_self": "relative", "encoder_self": "relative"}},
     "relative-short": {"attention": {"decoder_self": {"score": {"kind": "relative", "clip": 2, "on_values": False}}}},
     **{
+        line.replace(" ", "-"): {"attention": {"encoder_self": line, "decoder_self": line}}
+        for line in (
+            "convkv-relative heterogeneous 1-2",
+            "convkv-relative homogeneous 22",
+            "queryk-relative heterogeneous 1-2-3 gated",
+            "queryk-relative homogeneous 211",
+            "queryk-relative interleaved 1-2 keys-per-order",
+        )
+    },
+    **{
         line.replace(" ", "-"): {"attention": line}
         for line in (
             "convkv heterogeneous 1-2",

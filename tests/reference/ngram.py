@@ -7,6 +7,10 @@
     homogeneous  s(j) = j-n+1, one softmax for each head of order n
     heterogeneous, interleaved  s(j) = j, one softmax over the slots of all orders, named by their FIRST token
 
+With relative positions (Shaw et al. 2018), the key of a slot (ConvKV) or of each token under the kernel (QueryK) has the vector
+`key_table[c(distance)]` added, and the value of a slot `value_table[c(distance)]`: from the last token of the query to the last
+token of what is added to.
+
 Matrices have the names of the golden vectors without `weight_` and the orientation x @ W, taps first.
 A head is a slice of columns.
 """
@@ -14,8 +18,9 @@ A head is a slice of columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -49,18 +54,26 @@ def softmax(scores: Sequence[float]) -> list[float]:
     return [p / sum(parts) for p in parts]
 
 
-def convkv_score(query: np.ndarray, x_k: np.ndarray, first: int, w_k: np.ndarray) -> float:
+def of_distance(w: Matrices, name: str, end: int, size: int) -> Callable[[int], np.ndarray]:
+    """The vector that a table, if there is one, has for a token seen from token `end`."""
+    if (table := w.get(name)) is None:
+        return lambda token: np.zeros(size)
+    clip = len(table) // 2
+    return lambda token: table[clip + min(max(token - end, -clip), clip)]
+
+
+def convkv_score(query: np.ndarray, x_k: np.ndarray, first: int, w_k: np.ndarray, add: Callable[[int], Any]) -> float:
     """One query (d_k) and the slot that begins at token `first`; w_k (n, D, d_k)."""
-    return float(query @ window(x_k, first, w_k)) / math.sqrt(len(query))
+    return float(query @ (window(x_k, first, w_k) + add(first + len(w_k) - 1))) / math.sqrt(len(query))
 
 
-def queryk_score(kernel: np.ndarray, x_k: np.ndarray, first: int, w_k: np.ndarray) -> float:
+def queryk_score(kernel: np.ndarray, x_k: np.ndarray, first: int, w_k: np.ndarray, add: Callable[[int], Any]) -> float:
     """One query as a kernel (n, d_k) over the projected tokens first … first+n-1; w_k (D, d_k)."""
     n, size = kernel.shape
     total = 0.0
     for k in range(n):
         if first + k >= 0:
-            total += float(kernel[k] @ (x_k[first + k] @ w_k))
+            total += float(kernel[k] @ (x_k[first + k] @ w_k + add(first + k)))
     return total / math.sqrt(n * size)
 
 
@@ -80,10 +93,11 @@ def homogeneous(
                 slots = [j for j in range(len(x_k)) if not causal or j <= i]
                 query = x_q[i] @ w[f"Wq_n{n}"][..., part]
                 score, w_k = _score(technique), w[f"Wk_n{n}"][..., part]
-                shares = softmax([score(query, x_k, j - n + 1, w_k) for j in slots])
+                add, add_value = (of_distance(w, name, i, size) for name in ("key_table", "value_table"))
+                shares = softmax([score(query, x_k, j - n + 1, w_k, add) for j in slots])
                 for j, p in zip(slots, shares, strict=True):
                     probs[f"n{n}"][h, i, j] = p
-                    context[i, (before + h) * size : (before + h + 1) * size] += p * values[j]
+                    context[i, (before + h) * size : (before + h + 1) * size] += p * (values[j] + add_value(j))
         before += split[n]
     return Result(context @ w["Wo"], context, probs)
 
@@ -149,15 +163,16 @@ def _attend(query, ends, x_k, w, technique, heads, orders, causal) -> tuple[np.n
         part = slice(h * size, (h + 1) * size)
         for i, end in enumerate(ends):
             slots, scores = [], []
+            add, add_value = (of_distance(w, name, end, size) for name in ("key_table", "value_table"))
             for n in orders:
                 w_k = (w["Wk"] if "Wk" in w else w[f"Wk_n{n}"])[..., part]
                 for j in range(length - n + 1):
                     if not causal or j + n - 1 <= end:
                         slots.append((n, j))
-                        scores.append(_score(technique)(queries[i][n][..., part], x_k, j, w_k))
+                        scores.append(_score(technique)(queries[i][n][..., part], x_k, j, w_k, add))
             for (n, j), p in zip(slots, softmax(scores), strict=True):
                 probs[n][h, i, j] = p
-                context[i, part] += p * values[n, j][part]
+                context[i, part] += p * (values[n, j][part] + add_value(j + n - 1))
     return context, probs
 
 

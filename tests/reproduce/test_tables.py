@@ -25,7 +25,7 @@ from phraseloom.reproduce.table_run import TableOptions, counted, open_plan, pla
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 TABLES = {
-    "000": ("table1", "table2", "table3", "figure2", "language-model"),
+    "000": ("table1", "table2", "table3", "figure2", "language-model", "relative"),
     "001": (
         "table1",
         "table2",
@@ -147,6 +147,7 @@ def test_no_claim_says_more_than_its_comparison() -> None:
 
 WIDENED = {
     "000-language-model": [("wide", "12")],
+    "000-relative": [("wide-relative", "12-relative")],
     "001-multi30k": [("wide", "pr")],
     "001-parts": [("wide", "pr"), ("wide", "pr-zero")],
     "002-orders": [("wide-interleaved", "interleaved"), ("wide-123", "123")],

@@ -17,8 +17,12 @@ from phraseloom.layers.attention.homogeneous import HomogeneousArrangement
 from phraseloom.layers.attention.interleaved import InterleavedArrangement
 from phraseloom.layers.attention.multihead import MultiHeadAttention
 from phraseloom.layers.attention.queryk import QueryKScore
-from phraseloom.layers.attention.relative import RelativeScore
-from phraseloom.layers.attention.score import AttentionScore
+from phraseloom.layers.attention.relative import (
+    RelativeConvKVScore,
+    RelativePositions,
+    RelativeQueryKScore,
+    RelativeScore,
+)
 from phraseloom.layers.attention.token import TokenScore
 from phraseloom.layers.attention.windows import Window, WindowOutput
 from phraseloom.layers.embeddings import TokenEmbedding
@@ -305,7 +309,7 @@ def _combination(parts: Parts, combination: AttentiveCombination) -> Combination
     )
 
 
-SCORES = (TokenScore, RelativeScore, ConvKVScore, QueryKScore)
+SCORES = (TokenScore, ConvKVScore, QueryKScore, RelativeScore, RelativeConvKVScore, RelativeQueryKScore)
 ARRANGEMENTS = (HomogeneousArrangement, HeterogeneousArrangement, InterleavedArrangement)
 
 
@@ -342,7 +346,8 @@ def attention(parts: Parts, block: Any, *, cross: bool) -> AttentionStruct:
         struct.memory_windows = _array(parts, WindowStruct, cache_windows)
         struct.num_memory_windows = len(cache_windows)
 
-    products = AttentionScore.products.fget(score) if isinstance(score, RelativeScore) else score.products  # type: ignore[attr-defined]
+    relative = isinstance(score, RelativePositions)
+    products = super(RelativePositions, score).products if relative else score.products
     slots: list[SlotsStruct] = [SlotsStruct()] * (structure.heads * len(structure.blocks))
     for product in products:
         part = product.part
@@ -363,7 +368,7 @@ def attention(parts: Parts, block: Any, *, cross: bool) -> AttentionStruct:
         struct.gate = parts.pointer(opening(block.gate.detach()))
         struct.gate_block = next(g for g, block_parts in enumerate(structure.blocks) if block_parts[0].order == 1)
         struct.gate_order = structure.query_orders.index(1)
-    if isinstance(score, RelativeScore):
+    if relative:
         struct.key_table, struct.value_table = parts.pointer(score.key_table), parts.pointer(score.value_table)
         struct.clip = score.clip
     reads = arrangement.taps if isinstance(arrangement, InterleavedArrangement) else [(0, 0)]

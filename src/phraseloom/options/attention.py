@@ -5,6 +5,7 @@ An attention in one line: `SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-or
     token                             ordinary attention
     relative                          with clipped relative positions
     queryk heterogeneous 1-2          every head sees tokens and bigrams
+    queryk-relative heterogeneous 1-2 with clipped relative positions of tokens and bigrams
     convkv homogeneous 44             four heads of tokens, four of bigrams
     queryk interleaved 1-2 keys-per-order
     queryk heterogeneous 1-2 gated    starts as ordinary attention
@@ -169,6 +170,10 @@ class QueryKOptions(ScoreOptions):
             )
 
 
+class RelativeQueryKOptions(QueryKOptions, RelativeOptions):
+    """`share_keys`: as for queryk; `clip`, `on_values`: as for relative."""
+
+
 @dataclass(frozen=True)
 class KindEntry:
     """A line of a table. `home`: file and class in `layers/attention/`, imported when a block is built; `description`: for the
@@ -205,6 +210,12 @@ SCORES = {
     ),
     "convkv": ScoreEntry("convkv.ConvKVScore", "n-gram keys and values by convolution (P002 eq. 5)."),
     "queryk": ScoreEntry("queryk.QueryKScore", "Queries as kernels over token keys (P000 eq. 9).", QueryKOptions),
+    "convkv-relative": ScoreEntry(
+        "relative.RelativeConvKVScore", "convkv with relative positions.", RelativeOptions, distances=True
+    ),
+    "queryk-relative": ScoreEntry(
+        "relative.RelativeQueryKScore", "queryk with relative positions.", RelativeQueryKOptions, distances=True
+    ),
 }
 ARRANGEMENTS = {
     "homogeneous": KindEntry("homogeneous.HomogeneousArrangement", "Every head attends to one order.", SplitOptions),

@@ -100,7 +100,8 @@ class MultiHeadAttention(nn.Module):
         visibility = Visibility(key_length=cache.length, first_query=cache.length - 1, device=x_RD.device)
         scores = self.score.scores(queries, keys, visibility, by_time=True)
         weights = self._gated(self._softmax(scores, cache.length), scores, None, by_time=True)
-        output: Tensor = self.arrangement(self.score.mix(self._existing(weights, cache.length), values, visibility))
+        weights = self._existing(weights, cache.length)
+        output: Tensor = self.arrangement(self.score.mix(weights, values, visibility, by_time=True))
         return output[:, 0]
 
     def step_cross(self, x_RD: Tensor, cache: FixedCache, visibility: Visibility) -> tuple[Tensor, Tensor]:

@@ -53,7 +53,7 @@ class QueryKScore(AttentionScore):
 
     def scores(self, queries: list[Tensor], keys: list[Tensor], masks: SlotMasks, *, by_time: bool = False) -> Tensor:
         """Scores (B, H, J·Q, G·K) before masking; with `by_time` the columns are K·G, slots of a token side by side."""
-        products = [q @ k.transpose(-1, -2) for q, k in zip(queries, keys, strict=True)]
+        products = [self.compare(q, k, masks) for q, k in zip(queries, keys, strict=True)]
         scores: Tensor = _SlotScores.apply(self.structure, self._products, by_time, *products)
         return scores
 

@@ -43,8 +43,12 @@ class AttentionScore(nn.Module):
 
     def scores(self, queries: list[Tensor], keys: list[Tensor], masks: SlotMasks, *, by_time: bool = False) -> Tensor:
         """Scores (B, H, J·Q, G·K) before masking, with `by_time` (…, K·G); the queries come scaled."""
-        return queries[0] @ keys[0].transpose(-1, -2)
+        return self.compare(queries[0], keys[0], masks, by_time=by_time)
 
-    def mix(self, weights_BHQK: Tensor, values: list[Tensor], masks: SlotMasks) -> Tensor:
-        """Contexts (B, H, J·Q, E): the values weighted by the attention."""
-        return weights_BHQK @ values[0]
+    def compare(self, queries: Tensor, keys: Tensor, masks: SlotMasks, *, by_time: bool = False) -> Tensor:
+        """What each query vector (B, H, R, E) has with each key vector (B, H, C, E): (B, H, R, C)."""
+        return queries @ keys.transpose(-1, -2)
+
+    def mix(self, weights: Tensor, values: list[Tensor], masks: SlotMasks, *, by_time: bool = False) -> Tensor:
+        """Contexts (B, H, J·Q, E): the values weighted by the attention (B, H, J·Q, G·K), with `by_time` (…, K·G)."""
+        return weights @ values[0]
