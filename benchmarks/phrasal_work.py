@@ -29,9 +29,11 @@ from phraseloom.training.loop import TrainingJob, probe_largest, run_update
 from phraseloom.training.optimization import rate_function
 
 BASE = "token"
+RELATIVE = "queryk-relative heterogeneous 1-2"
 STRUCTURES: dict[str, Any] = {
     BASE: "token",
     "relative": {"encoder_self": "relative", "decoder_self": "relative"},
+    f"{RELATIVE}, cross queryk": {"encoder_self": RELATIVE, "decoder_self": RELATIVE, "cross": "queryk heterogeneous 1-2"},
     **{
         name: name
         for name in (
