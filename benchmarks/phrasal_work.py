@@ -33,7 +33,11 @@ RELATIVE = "queryk-relative heterogeneous 1-2"
 STRUCTURES: dict[str, Any] = {
     BASE: "token",
     "relative": {"encoder_self": "relative", "decoder_self": "relative"},
-    f"{RELATIVE}, cross queryk": {"encoder_self": RELATIVE, "decoder_self": RELATIVE, "cross": "queryk heterogeneous 1-2"},
+    f"{RELATIVE}, cross queryk": {
+        "encoder_self": RELATIVE,
+        "decoder_self": RELATIVE,
+        "cross": "queryk heterogeneous 1-2",
+    },
     **{
         name: name
         for name in (

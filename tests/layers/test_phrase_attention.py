@@ -314,7 +314,7 @@ def test_nested_tensors_are_refused() -> None:
         ("queryk heterogeneous 1-1", "name one order twice"),
         ("queryk interleaved 2-3", "needs order 1"),
         ("convkv homogeneous 23", "does not divide 4 heads"),
-        ("convkv heterogeneous 1-2 shared-keys", "which only queryk scores have"),
+        ("convkv heterogeneous 1-2 shared-keys", "which only queryk and queryk-relative scores have"),
         ("queryk homogeneous 22 keys-per-order", "share_keys has no meaning here"),
         ("token heterogeneous 1-2", "no n-grams"),
         (0.1, "structure is 0.1"),

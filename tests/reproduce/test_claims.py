@@ -78,6 +78,13 @@ def test_claims_that_were_not_measured_make_no_other_easier() -> None:
     assert verdicts((claim(), [one_seed]), (claim(), [None])) == [*verdicts((claim(), [one_seed])), "not measured"]
 
 
+def test_claims_without_a_verdict_on_quality_make_no_other_easier() -> None:
+    """A row that did not learn counts with p = 1; an exact comparison, which needs no p, does not."""
+    some = weigh(claim(), [compare(claim(), "", estimate(0.85))])
+    for verdict, expected in (("not learned", "undecided"), ("undecided", "undecided"), ("held", "held")):
+        assert decide([some, replace(some, p=None, verdict=verdict)])[0].verdict == expected
+
+
 def judged_alone(wanted: ClaimConfig, *differences: SeedDifference) -> JudgedClaim:
     (judged,) = decide([weigh(wanted, [compare(wanted, "", d) for d in differences])])
     return judged

@@ -281,6 +281,7 @@ def test_registered_hypotheses_are_corrected_together(tmp_path: Path) -> None:
             f"† Undecided if all {number} registered hypotheses of all tables, measured or not, are corrected together."
         )
         assert (note in evidence_table(tmp_path)) == (note in evidence_table(tmp_path, short=True)) == fallen
+        assert [row[1] for row in short_rows(tmp_path) if len(row) == 2] == ["1 held", f"{min(number, 2)} {held}"]
         assert note not in evidence_table(tmp_path, tables=["002"])
 
 

@@ -175,12 +175,15 @@ def _half_width(difference: SeedDifference | None) -> float:
 def decide(weighed: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """The verdicts on all claims of a table, after Holm's correction of those that have a p.
 
-    If rows have several seeds, claims that were not measured count with p = 1: leaving out rows makes no claim easier to hold.
+    If rows have several seeds, claims without p (not measured, not learned, no interval) count with p = 1: no row that is left out
+    or fails makes another claim easier to hold. Exact comparisons, which need no p, do not count.
     """
     tested = [i for i, judged in enumerate(weighed) if judged.p is not None]
     differences = [c.difference for i in tested for c in weighed[i].comparisons if c.difference is not None]
     seeds = bool(differences) and not all(d.one_seed for d in differences)
-    missing = sum(judged.verdict == "not measured" for judged in weighed if judged.p is None) if seeds else 0
+    missing = (
+        sum(judged.p is None and judged.verdict not in ("held", "did not hold") for judged in weighed) if seeds else 0
+    )
     adjusted = dict(zip(tested, holm([weighed[i].p or 0.0 for i in tested] + [1.0] * missing), strict=False))
     return [_decided(judged, adjusted.get(i)) for i, judged in enumerate(weighed)]
 

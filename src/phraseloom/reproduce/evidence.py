@@ -37,7 +37,7 @@ from phraseloom.metrics.seeds import LEVEL
 from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result, paper_result
 from phraseloom.reproduce.stored import judged_table, read_numbers
-from phraseloom.reproduce.table import ClaimConfig, TableConfig
+from phraseloom.reproduce.table import ClaimConfig, TableConfig, all_tables, load_table
 from phraseloom.reproduce.writing import JSON, MARKDOWN, read_table, stored_tables
 
 BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
@@ -150,7 +150,8 @@ def _read(
 ) -> tuple[list[ClaimEvidence], list[ClaimEvidence]]:
     """All claims, and those of the tables whose names begin with one of `tables`, by table."""
     folder = require_folder(folder)
-    everything = _mark_fallen([claim for path in stored_tables(folder) for claim in _read_claims(path, recipes)])
+    stored = [claim for path in stored_tables(folder) for claim in _read_claims(path, recipes)]
+    everything = _mark_fallen([*stored, *_not_stored(stored, recipes)])
     if all(claim.scale == NO_EVIDENCE for claim in everything):
         hint = "reproduce TABLE --scale small --seeds 1,2,3 writes some"
         raise UsageError(f"no table of another scale than {NO_EVIDENCE}: there is no evidence", file=folder, hint=hint)
@@ -231,8 +232,9 @@ def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
     """The claims on one line each, under the names of their papers and the number of their verdicts."""
     lines = []
     for title, group in short_groups(claims):
-        counts = [(word, sum(claim.verdict == word for claim in group)) for word in (*LOUD, "undecided")]
-        tally = ", ".join(f"{number} {word}" for word, number in counts if number)
+        verdicts = [claim.verdict + (FALLS if FALLS in claim.short[-1] else "") for claim in group]
+        words = [*(word + mark for word in LOUD for mark in ("", FALLS)), "undecided"]
+        tally = ", ".join(f"{verdicts.count(word)} {word}" for word in words if word in verdicts)
         lines.append(_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 2), tally]))
         above = ""
         for claim in group:
@@ -303,6 +305,17 @@ def _read_claims(path: Path, recipes: Path | None) -> list[ClaimEvidence]:
         return [_claim(content, table, claim, stored, place, (name, scale)) for claim, stored in claims]
     except (KeyError, TypeError, ValueError, AttributeError, pydantic.ValidationError) as error:
         raise CorruptError(f"not a whole table ({type(error).__name__})", file=path) from error
+
+
+def _not_stored(claims: Sequence[ClaimEvidence], recipes: Path | None) -> list[ClaimEvidence]:
+    """The claims of the tables in `recipes` of which no scale is stored."""
+    known = {claim.table for claim in claims}
+    paths = [] if recipes is None else [path for path in all_tables(recipes) if path.stem not in known]
+    return [
+        ClaimEvidence(path.stem, NO_EVIDENCE, path, registered=claim.registered)
+        for path in paths
+        for claim in load_table(path).claims
+    ]
 
 
 def _claim(
