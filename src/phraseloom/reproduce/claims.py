@@ -175,8 +175,8 @@ def _half_width(difference: SeedDifference | None) -> float:
 def decide(weighed: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """The verdicts on all claims of a table, after Holm's correction of those that have a p.
 
-    If rows have several seeds, claims without p (not measured, not learned, no interval) count with p = 1: no row that is left out
-    or fails makes another claim easier to hold. Exact comparisons, which need no p, do not count.
+    If rows have several seeds, claims without p (not measured, not learned, no interval) count with p = 1: no row that is left
+    out or fails makes another claim easier to hold. Exact comparisons, which need no p, do not count.
     """
     tested = [i for i, judged in enumerate(weighed) if judged.p is not None]
     differences = [c.difference for i in tested for c in weighed[i].comparisons if c.difference is not None]
