@@ -285,6 +285,13 @@ def test_registered_hypotheses_are_corrected_together(tmp_path: Path) -> None:
         assert note not in evidence_table(tmp_path, tables=["002"])
 
 
+def test_tables_that_were_never_run_are_named(tmp_path: Path) -> None:
+    """Their claims are without evidence; the committed pages check that their registered hypotheses count."""
+    store(tmp_path, table(comparison("a > base", 1.0)), "small/009-table1")
+    assert "001-parts (8)" in evidence_table(tmp_path, recipes=ROOT / "recipes").partition("by table: ")[2]
+    assert "by table" not in evidence_table(tmp_path)
+
+
 def test_registered_hypotheses_are_on_the_pages_of_experiments() -> None:
     """Each hypothesis that a claim names, once, and none is left out."""
     pages = {int(path.name[:3]): path.read_text() for path in (ROOT / "docs" / "experiments").glob("0*.md")}
