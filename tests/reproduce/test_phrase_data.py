@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.helpers import training_in_this_process
 
 from phraseloom.cli.main import run
 from phraseloom.config import validate
-from phraseloom.errors import ConfigError, DataError, PhraseloomError
+from phraseloom.errors import ConfigError, DataError, PhraseloomError, UsageError
 from phraseloom.models.store import load_model
 from phraseloom.options.data import DataConfig, TargetPhrasesConfig
 from phraseloom.options.text import VectorTraining
@@ -84,6 +85,25 @@ def write(folder: Path, recipe: dict[str, Any] = RECIPE) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def prepared_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the recipe of this file, prepared."""
+    folder = tmp_path_factory.mktemp("prepared")
+    recipe = write(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(["prepare", str(recipe.name)]) == 0
+    return folder
+
+
+@pytest.fixture
+def prepared(prepared_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `prepared_once`, the current folder."""
+    shutil.copytree(prepared_once, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return tmp_path / "copy"
+
+
 def test_two_commands_give_a_model_with_a_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,7 +153,7 @@ def test_two_commands_give_a_model_with_a_gate(
     capsys.readouterr()
     assert run(["train", str(recipe)]) == 1
     printed = capsys.readouterr().err.splitlines()[-1]
-    assert f"{missing}: no labels for training.fertility; phraseloom prepare writes them" in printed
+    assert f"{missing}: no labels for training.fertility; phraseloom prepare RECIPE --overwrite writes them" in printed
     assert not (tmp_path / "runs").exists()  # nothing was trained
     (tmp_path / "elsewhere").rename(missing)
 
@@ -150,6 +170,36 @@ def test_two_commands_give_a_model_with_a_gate(
     rare = config.model_copy(update={"target_phrases": config.target_phrases.model_copy(update={"min_count": 10_000})})
     with pytest.raises(DataError, match="no phrase is left"):
         make_phrase_data(rare, say=said.append)
+
+
+def test_labels_of_other_phrases_than_those_of_the_dataset_are_refused(
+    prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Steps of two tables of phrases are there; the dataset is of one of them."""
+    other = ["data.target_phrases.min_count=5", "data.subwords.vectors.train.epochs=2"]
+    assert run(["prepare", "recipe.yaml", "--overwrite", *other]) == 0
+    capsys.readouterr()
+    assert run(["train", "recipe.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "phraseloom train: dataset: this dataset was prepared with data.target_phrases: min_count 5, but the recipe has "
+        "min_count 2; give train the same KEY=VALUE as prepare, or run phraseloom prepare RECIPE --overwrite"
+    )
+    assert not (prepared / "runs").exists()
+    config = load_recipe("recipe.yaml", other[:1]).data  # vectors have no part in the labels
+    assert isinstance(config, DataConfig)
+    index = json.loads((prepared / "dataset" / "index.json").read_text())
+    joined = Path(index["splits"]["train"]["files"][0]["target"])
+    assert find_labels(config)["train"][1] == joined.with_name("fertility")
+
+    lowercase = load_recipe("recipe.yaml", [*other, "data.text.lowercase=true", "data.text.truecase=false"]).data
+    assert isinstance(lowercase, DataConfig)
+    with pytest.raises(UsageError, match="which is not made with data"):
+        find_labels(lowercase)
+
+    (prepared / "train.de").write_text("das haus ist gross\n" * 40)  # and a prepare that is stopped before the dataset
+    make_phrase_data(config, say=lambda _: None)
+    with pytest.raises(UsageError, match="the train text of this dataset is not the text of the labels for"):
+        find_labels(config)
 
 
 def test_pairs_in_held_out_text_are_left_out_before_the_first_step(

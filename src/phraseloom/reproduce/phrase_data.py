@@ -20,15 +20,16 @@ from typing import Any
 from phraseloom import files
 from phraseloom.align.aligner import choose_method, load_aligner
 from phraseloom.config import validate
-from phraseloom.data.shards import REASONS
+from phraseloom.data.shards import REASONS, SplitInfo, read_index
 from phraseloom.data.survey import Progress, locate, read_through, readings, sample, survey
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
+from phraseloom.files import read_json
 from phraseloom.options.data import DataConfig, PhraseFilterConfig, TargetPhrasesConfig
 from phraseloom.options.text import TrainedVectors, VectorTraining, WordsConfig
 from phraseloom.phrases.extract import read_candidates
 from phraseloom.phrases.stop_words import LANGUAGES, STOP_WORDS, read_stop_words
 from phraseloom.reproduce.execute import PROGRAM, Execution, duration
-from phraseloom.reproduce.records import LOG, Record
+from phraseloom.reproduce.records import LOG, RECORD, Record, read_record
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import TableConfig
 from phraseloom.text.lines import count_lines, read_lines
@@ -39,6 +40,7 @@ SUFFIX = ".phrases"
 SPLITS = ("train", "valid", "test")
 CHECKED_LINES = 20_000
 PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
+FILTER_OPTION = re.compile(r"--([a-z-]+)(?: (?!--|-o)(\S+))?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
 ROW, CLEAN, SIDES = "data", "clean", ("source", "target")
@@ -156,16 +158,66 @@ def share_done(line: str) -> float | None:
 
 
 def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
-    """The tokenised source and the fertilities of each split that `make_phrase_data` wrote. Raises FileProblem if missing."""
+    """The tokenised source and the fertilities of each split of the prepared dataset.
+
+    Raises FileProblem if one is missing, UsageError if the dataset was prepared with other phrases than those of `config`, or
+    if its text is older than the labels.
+    """
     phrases, vectors = _options(config)
     steps = _steps(config, phrases, vectors, Path())
     made = {name: steps.step(name, StepScope("", ROW)) for name in steps.config.steps}
-    labels = _labels(config, made)
-    for pair in labels.values():
+    splits = dict[str, SplitInfo](read_index(Path(config.folder)).splits.items())
+    texts = _texts(config, made)
+    labels = {split: pair for split, pair in _labels(config, made).items() if split in splits}
+    for split, pair in labels.items():
+        file = splits[split].files[0]
+        sides = {"source": (file.source, file.source_sha256), "target": (file.target, file.target_sha256)}
+        for side, (name, _) in sides.items():
+            step, within = texts[split][side]
+            if not Path(name).as_posix().endswith(f"/{step.folder.name}/{within}"):
+                raise _other_phrases(config, Path(name), made)
         for path in pair:
             if not path.is_file():
-                raise FileProblem("no labels for training.fertility", file=path, hint="phraseloom prepare writes them")
+                hint = "phraseloom prepare RECIPE --overwrite writes them"
+                raise FileProblem("no labels for training.fertility", file=path, hint=hint)
+        for side, (_, sha256) in sides.items():
+            step, within = texts[split][side]
+            if read_record(step).content.get("outputs", {}).get(within, {}).get("sha256") != sha256:
+                what = (
+                    f"the {split} text of this dataset is not the text of the labels for training.fertility, {pair[1]}"
+                )
+                hint = "an interrupted prepare leaves this: run phraseloom prepare RECIPE --overwrite"
+                raise UsageError(what, file=config.folder, hint=hint)
     return labels
+
+
+def _other_phrases(config: DataConfig, text: Path, made: Mapping[str, Step]) -> UsageError:
+    """The error for a dataset of `text`, which the steps of the recipe do not write."""
+    hint = "give train the same KEY=VALUE as prepare, or run phraseloom prepare RECIPE --overwrite"
+    joined = _recorded_words(folder_of(config) / "steps" / text.parent.name)
+    table = _recorded_words(Path(joined[joined.index("--table") + 1]).parent) if "--table" in joined[:-1] else []
+    old, new = _filter_options(table), _filter_options(made["table"].argv)
+    if table and old != new:
+        of_dataset, of_recipe = (", ".join(sorted(a - b)) or "the default" for a, b in ((old, new), (new, old)))
+        what = f"this dataset was prepared with data.target_phrases: {of_dataset}, but the recipe has {of_recipe}"
+        return UsageError(what, file=config.folder, hint=hint)
+    what = f"this dataset was prepared from {text}, which is not made with data.target_phrases of this recipe"
+    return UsageError(what, file=config.folder, hint=hint)
+
+
+def _recorded_words(step: Path) -> list[str]:
+    """The command line in the record of the folder of a step; empty if there is none."""
+    try:
+        words = read_json(step / RECORD, "record of a step").get("argv", [])
+    except (FileProblem, AttributeError):
+        return []
+    return [str(word) for word in words] if isinstance(words, list) else []
+
+
+def _filter_options(argv: Sequence[str]) -> set[str]:
+    """The options of a command `phrases filter`, named as in a recipe."""
+    pairs = FILTER_OPTION.findall(" ".join(argv).replace("--preset", "--filter"))
+    return {f"{name.replace('-', '_')} {value.rpartition('/')[2]}".strip() for name, value in pairs}
 
 
 def _options(config: DataConfig) -> tuple[TargetPhrasesConfig, VectorTraining]:
@@ -333,18 +385,24 @@ def _labels(config: DataConfig, made: dict[str, Step]) -> dict[str, tuple[Path, 
     }
 
 
+def _texts(config: DataConfig, made: Mapping[str, Step]) -> dict[str, dict[str, tuple[Step, str]]]:
+    """Of each split, the step that writes the source, the target and the trees of the dataset, and the file in its folder."""
+    texts: dict[str, dict[str, tuple[Step, str]]] = {}
+    for split in _splits(config):
+        names = {"source": f"source_{split}_text", "target": f"joined_{split}", "trees": f"trees_{split}"}
+        texts[split] = {side: (made[name], "out.txt") for side, name in names.items() if name in made}
+    if CLEAN in made:
+        texts["train"]["source"] = (made[CLEAN], f"{CLEAN}/source.txt")
+    return texts
+
+
 def _result(config: DataConfig, made: dict[str, Step], root: Path, steps: int) -> PhraseData:
     def named(path: Path) -> str:
         return os.path.relpath(path, root)
 
     changes: dict[str, Any] = {"target_phrases": None}
-    for split in SPLITS:
-        outputs = {"source": f"source_{split}_text", "target": f"joined_{split}", "trees": f"trees_{split}"}
-        if config.files(split):
-            corpus = {key: named(made[name].folder / "out.txt") for key, name in outputs.items() if name in made}
-            if split == "train" and CLEAN in made:
-                corpus["source"] = named(made[CLEAN].folder / CLEAN / "source.txt")
-            changes[split] = [corpus]
+    for split, texts in _texts(config, made).items():
+        changes[split] = [{side: named(step.folder / within) for side, (step, within) in texts.items()}]
     vectors = made["vectors"].folder / "vectors.vec"
     content = config.model_dump(mode="json") | changes
     content["subwords"] |= {"vectors": named(vectors)}
