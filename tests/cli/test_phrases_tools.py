@@ -179,8 +179,19 @@ def test_options_of_filter(options: list[str], phrases: list[str], command: Comm
     if phrases:
         assert [row.split("\t")[0] for row in text("p").split("\n")[:-1]] == phrases
     else:
-        assert "candidates: no candidate passed the filters; lower --min-count, or give more text" in outcome.err
+        assert "candidates: no candidate passed the filters: --" in outcome.err
+        assert "; relax these filters, or give more text; the table above has all counts\n" in outcome.err
         assert not Path("p").exists()
+
+
+@pytest.mark.usefixtures("files")
+def test_filters_that_dropped_every_candidate_are_named(command: Command) -> None:
+    """The filter that dropped most comes first, with the value that it had."""
+    outcome = command("phrases", "filter", "candidates", "-o", "p", "--no-pmi", "--min-count", "3", "--max-words", "2")
+    assert outcome.err.splitlines()[-1] == (
+        "phraseloom phrases: candidates: no candidate passed the filters: --min-count 3 dropped 2, --max-words 2 "
+        "dropped 1; relax these filters, or give more text; the table above has all counts"
+    )
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,43 @@ def test_a_step_that_fails_is_one_message_and_no_other_step_is_tried(
     ]  # fmt: skip
 
 
+def phraseless(folder: Path, recipe: dict[str, Any]) -> str:
+    """The only message about a recipe that gives no phrase, without the digits of steps."""
+    with pytest.raises(DataError) as error:
+        make_phrase_data(data_of(recipe), data_root=folder, say=lambda _: None)
+    return re.sub(r"-[0-9a-f]{12}", "", str(error.value))
+
+
+def test_links_without_a_candidate_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each target has one word, so no source word can have several."""
+    monkeypatch.chdir(tmp_path)
+    subwords = {**RECIPE["data"]["subwords"], "vectors": {"train": {"width": 8, "epochs": 1}}}
+    write(tmp_path)
+    (tmp_path / "train.en").write_text("house\n" * 39 + "\n")
+    assert phraseless(tmp_path, {**RECIPE, "data": {**RECIPE["data"], "subwords": subwords}}) == (
+        "no candidate for a phrase: in 40 pairs, no source word is linked to several target words (1 with a blank side, 0 "
+        "without links); check that each line of data.train translates the line beside it, give more text, or name another "
+        "data.target_phrases.aligner; the log is dataset.phrases/steps/candidates/log.txt"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "dropped"),
+    [
+        ({"min_pmi": 40}, "min_pmi 40 dropped 1"),
+        ({"min_count": 17}, "min_count 17 dropped 1"),
+        ({"max_words": 1}, "max_words 1 dropped 1"),
+        ({"stop_words": "my.stop", "stop_rule": "any"}, "stop_words with stop_rule any dropped 1"),
+    ],
+)
+def test_filters_without_a_phrase_are_named(prepared: Path, options: dict[str, Any], dropped: str) -> None:
+    (prepared / "my.stop").write_text("likely\n")
+    assert phraseless(prepared, {**RECIPE, "data": {**RECIPE["data"], "target_phrases": options}}) == (
+        f"no phrase is left of the candidates: {dropped}; relax these keys of data.target_phrases, or give more text; "
+        "dataset.phrases/steps/table/log.txt says how many candidates each filter dropped"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -44,7 +44,8 @@ FILTER_OPTION = re.compile(r"--([a-z-]+)(?: (?!--|-o)(\S+))?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
 ROW, CLEAN, SIDES = "data", "clean", ("source", "target")
-NO_PHRASE = "no candidate passed the filters"  # in the message of `phrases filter`
+NO_CANDIDATE = re.compile(r"no candidate: (.*? several target words); (.*? without links);")  # of `phrases extract`
+NO_PHRASE = re.compile(r"no candidate passed the filters: (.*?);")  # of `phrases filter`
 
 
 @dataclass(frozen=True)
@@ -128,10 +129,17 @@ def _check(step: Step, record: Record) -> None:
     """Raise DataError for a step that failed."""
     if record.state == "done":
         return
-    if step.name == "table" and NO_PHRASE in record.message:
+    if step.name == "candidates" and (match := NO_CANDIDATE.search(record.message)) is not None:
         raise DataError(
-            "no phrase is left: no source word is linked to several target words often enough",
-            hint="lower data.target_phrases.min_count, or give more text; "
+            f"no candidate for a phrase: {match[1]} ({match[2]})",
+            hint="check that each line of data.train translates the line beside it, give more text, or name another "
+            f"data.target_phrases.aligner; the log is {step.folder / LOG}",
+        )
+    if step.name == "table" and (match := NO_PHRASE.search(record.message)) is not None:
+        dropped = re.sub(r"--([a-z-]+)", lambda option: option[1].replace("-", "_"), match[1])
+        raise DataError(
+            f"no phrase is left of the candidates: {dropped}",
+            hint="relax these keys of data.target_phrases, or give more text; "
             f"{step.folder / LOG} says how many candidates each filter dropped",
         )
     hint = f"its log is {step.folder / LOG}; the same command resumes here"

@@ -99,8 +99,8 @@ def command(
     inputs.note_changes()
     print(summary(result, filters), file=sys.stderr)
     if not result.phrases:
-        hint = "lower --min-count, or give more text; the table above says how many each filter dropped"
-        raise DataError("no candidate passed the filters", file=candidates, hint=hint)
+        hint = "relax these filters, or give more text; the table above has all counts"
+        raise DataError(f"no candidate passed the filters: {_dropped(result, filters)}", file=candidates, hint=hint)
     write_lines(output, format_phrases(result.phrases))
     if moses is not None:
         write_lines(moses, format_moses(result.phrases))
@@ -127,6 +127,21 @@ def _text(filters: Filters, target: str | None, inputs: InputFiles) -> Any:
     if target is None:
         raise UsageError("PMI needs the target text", hint="give -t FILE, or --no-pmi")
     return inputs.lines(target).lines
+
+
+def _dropped(result: Filtered, filters: Filters) -> str:
+    """How many candidates each filter dropped, the most first, with the option that relaxes it (read by `reproduce`)."""
+    options = {
+        "form": "the word ||| in it",
+        "length": f"--max-words {filters.max_words}",
+        "count": f"--min-count {filters.min_count}",
+        "characters": f"--characters {filters.characters}",
+        "repetition": "no --repetition",
+        "stop-words": f"--stop-words with --stop-rule {filters.stop_rule}",
+        "part of speech": "--parts-of-speech",
+        "pmi": f"--min-pmi {filters.min_pmi or 0:g}",
+    }
+    return ", ".join(f"{options[reason]} dropped {count:,}" for reason, count in result.dropped.most_common() if count)
 
 
 def summary(result: Filtered, filters: Filters) -> str:
