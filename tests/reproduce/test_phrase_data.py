@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -142,6 +143,7 @@ def test_two_commands_give_a_model_with_a_gate(
     assert printed.err.splitlines()[-1] == f"[{first.steps}/{first.steps}] dataset: dataset"
     assert "--epochs 20" not in printed.out  # the default of data.subwords.vectors.train
     assert printed.out.count("\nphrases: 1 of ") == 1 and "\ntarget vectors: mean cosine" in printed.out
+    commands = [shlex.split(line)[1:] for line in printed.out.splitlines() if line.startswith("    phraseloom ")]
     labels = find_labels(config)
     text, fertility = (path.read_text().splitlines() for path in labels["train"])
     assert [len(line.split()) for line in text] == [len(line.split()) for line in fertility]
@@ -166,6 +168,13 @@ def test_two_commands_give_a_model_with_a_gate(
         stored = (tmp_path / "runs" / "phrases" / "fertility" / "model.safetensors").stat().st_mtime_ns
         assert run(["train", str(recipe)]) == 0  # finished: nothing is trained again
     assert (tmp_path / "runs" / "phrases" / "fertility" / "model.safetensors").stat().st_mtime_ns == stored
+
+    assert commands[0] == ["translate", "runs/phrases/fertility", "<", "valid.de", ">", "phrases.test.en"]
+    shutil.copy("valid.en", "phrases.test.en")
+    capsys.readouterr()
+    assert [run(command) for command in commands[1:]] == [0, 0, 0]
+    printed = capsys.readouterr()
+    assert "2 of 5 sentences" in printed.out and "5 sentences, 20 source tokens" in printed.out
 
     rare = config.model_copy(update={"target_phrases": config.target_phrases.model_copy(update={"min_count": 10_000})})
     with pytest.raises(DataError, match="no phrase is left"):
@@ -200,6 +209,22 @@ def test_labels_of_other_phrases_than_those_of_the_dataset_are_refused(
     make_phrase_data(config, say=lambda _: None)
     with pytest.raises(UsageError, match="the train text of this dataset is not the text of the labels for"):
         find_labels(config)
+
+
+def test_commands_name_what_there_is(prepared: Path) -> None:
+    """Several files of test text are one file of a step; no subset without lines, no labels without a gate."""
+    test = [*RECIPE["data"]["test"], {"source": "train.de", "target": "train.en"}]
+    made = make_phrase_data(data_of({**RECIPE, "data": {**RECIPE["data"], "test": test}}), say=lambda _: None)
+    names = {name: path.relative_to("dataset.phrases/steps").as_posix() for name, path in made.test.items()}
+    assert re.sub("-[0-9a-f]{12}", "", names["target"]) == "target_test_text/out.txt"
+    assert len((prepared / made.test["source"]).read_text().splitlines()) == len(SOURCE) * 9
+    assert made.mwt is not None
+    (made.mwt / "lines.txt").write_text("")
+    commands = made.evaluation("runs/my run", has_gate=False, translations="my.en")
+    assert commands == [
+        f"phraseloom translate 'runs/my run' < {made.test['source']} > my.en",
+        f"phraseloom evaluate --reference {made.test['target']} my.en",
+    ]
 
 
 def test_pairs_in_held_out_text_are_left_out_before_the_first_step(

@@ -6,12 +6,16 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phraseloom.cli.options import Overrides
 from phraseloom.errors import UsageError, escape_controls, plural
+
+if TYPE_CHECKING:
+    from phraseloom.recipe import AnyRecipe
+    from phraseloom.reproduce.phrase_data import PhraseData
 
 
 def command(
@@ -48,7 +52,8 @@ def command(
     changes = [*(overrides or []), *([] if processes is None else [f"data.processes={processes}"])]
     recipe = find_recipe(recipe)
     chosen = None if part is None else _part(part)
-    config = load_recipe(recipe, changes).data
+    loaded = load_recipe(recipe, changes)
+    config = loaded.data
     started = time.monotonic()
     progress, made = _Progress(), None
     if isinstance(config, DataConfig) and config.target_phrases is not None:
@@ -82,6 +87,20 @@ def command(
     if made is not None:
         print(made.summary())
     print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")
+    if made is not None:
+        _print_evaluation(loaded, made)
+
+
+def _print_evaluation(recipe: AnyRecipe, made: PhraseData) -> None:
+    """Print the commands that use what the steps made of the test text."""
+    has_gate = recipe.training.fertility is not None
+    model = f"runs/{recipe.name}/fertility" if has_gate else f"runs/{recipe.name}"
+    translations = f"{recipe.name}.test.{recipe.data.target_language}"
+    commands = made.evaluation(model, has_gate=has_gate, translations=translations)
+    if commands:
+        print("after phraseloom train, score the test text; --lines: only its lines with a phrase for one source word:")
+    for command in commands:
+        print(f"    {command}")
 
 
 def _part(text: str) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
 FILTER_OPTION = re.compile(r"--([a-z-]+)(?: (?!--|-o)(\S+))?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
+LINES = "lines.txt"  # of `phrases mwt`
 ROW, CLEAN, SIDES = "data", "clean", ("source", "target")
 NO_CANDIDATE = re.compile(r"no candidate: (.*? several target words); (.*? without links);")  # of `phrases extract`
 NO_PHRASE = re.compile(r"no candidate passed the filters: (.*?);")  # of `phrases filter`
@@ -58,7 +60,10 @@ class PhraseData:
     joined: Path  # the target of the training text
     vectors: Path
     labels: dict[str, tuple[Path, Path]]  # tokenised source, fertility of its words
-    mwt: Path | None
+    mwt: Path | None  # the multi-word subset of the test text
+    test: dict[
+        str, Path
+    ]  # source and target as plain text, tokens of the source and their labels; empty without test text
     steps: int  # with the dataset, which is the last one
     left_out: int | None  # training pairs that are in valid or test; None without data.filter.decontaminate
 
@@ -78,6 +83,20 @@ class PhraseData:
             f"{first}phrases: {chosen:,} of {plural(candidates, 'candidate')}; joined {phrases:,} times, "
             f"{phrases / max(1, tokens):.2%} of {tokens:,} target tokens"
         )
+
+    def evaluation(self, model: str, *, has_gate: bool, translations: str) -> list[str]:
+        """The commands that score `model` on the test text, its multi-word subset and its labels; empty without test text."""
+        if self.mwt is None:
+            return []
+        named = {name: shlex.quote(str(path)) for name, path in self.test.items()}
+        lines, model, translations = self.mwt / LINES, shlex.quote(model), shlex.quote(translations)
+        score = f"phraseloom evaluate --reference {named['target']} {translations}"
+        commands = [f"phraseloom translate {model} < {named['source']} > {translations}", score]
+        if count_lines(lines):
+            commands.append(f"{score} --lines {shlex.quote(str(lines))}")
+        if has_gate:
+            commands.append(f"phraseloom fertility evaluate {model} -s {named['tokens']} --labels {named['labels']}")
+        return commands
 
 
 def folder_of(config: DataConfig) -> Path:
@@ -422,9 +441,20 @@ def _result(config: DataConfig, made: dict[str, Step], root: Path, steps: int) -
         vectors=vectors,
         labels=_labels(config, made),
         mwt=made["mwt"].folder / "mwt" if "mwt" in made else None,
+        test=_test_files(config, made, root) if "mwt" in made else {},
         steps=steps,
         left_out=_left_out(made),
     )
+
+
+def _test_files(config: DataConfig, made: Mapping[str, Step], root: Path) -> dict[str, Path]:
+    """The files of `PhraseData.test`: the texts of the recipe, or of a step if there are several or compressed ones."""
+    test = {"tokens": made["source_test"].folder / "source.txt", "labels": made["joined_test"].folder / "fertility"}
+    for side in SIDES:
+        own = [root / pair.sides[side][0] for pair in config.test]
+        is_plain = len(own) == 1 and own[0].suffix not in (".gz", ".xz")
+        test[side] = own[0] if is_plain else made[f"{side}_test_text"].folder / "out.txt"
+    return test
 
 
 def _left_out(made: dict[str, Step]) -> int | None:
