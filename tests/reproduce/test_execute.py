@@ -127,6 +127,17 @@ def test_texts_are_put_one_after_the_other(tmp_path: Path) -> None:
     assert "not found" in execution.records[step.identity].message
 
 
+@pytest.mark.parametrize(("lines", "text"), [([], "\ufeffone\ntwo\nthree"), (["2-"], "two\nthree")])
+def test_lines_of_two_texts_are_never_one_line(tmp_path: Path, lines: list[str], text: str) -> None:
+    """The first text ends without a line end, and the last begins with a byte order mark."""
+    for name, content in (("a", "\ufeffone"), ("empty", ""), ("b", "\ufefftwo\nthree")):
+        (tmp_path / name).write_text(content)
+    stdin = [str(tmp_path / name) for name in ("a", "empty", "b")]
+    steps = make_steps(tmp_path, {"join": {"run": ["concatenate", *lines], "stdin": stdin, "stdout": "both"}})
+    run(tmp_path, [one(steps, "join")])
+    assert (one(steps, "join").folder / "both").read_text() == text
+
+
 @pytest.mark.parametrize(
     ("lines", "text"),
     [("1-2", "one\ntwo\n"), ("2-2", "two\n"), ("2-", "two\nthree\n"), ("3-9", "three\n"), ("1-", "one\ntwo\nthree\n")],

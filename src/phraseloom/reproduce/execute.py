@@ -15,11 +15,11 @@ import contextlib
 import itertools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +41,6 @@ STDIN, STDOUT = ".stdin.tmp", ".stdout.tmp"
 PAUSE = 0.05
 PAUSE_FOR_OTHERS = 0.5
 PROGRESS_SECONDS = 0.2
-BLOCK = 1 << 20
 TAIL = 1 << 16
 SHOWN = 100  # characters of a command line that are printed; the record has all
 INTERRUPTED = 3
@@ -317,16 +316,26 @@ def _joined(paths: Sequence[Path], target: Path) -> Path:
 
 def _concatenate(paths: Sequence[Path], target: Path, lines: tuple[int, int | None] | None = None) -> None:
     """Write the files one after the other; of all lines together, those from `lines[0]` to before `lines[1]`, from 0."""
-    with files.disk.open(target, "wb") as out, contextlib.ExitStack() as stack:
-        handles = (stack.enter_context(open_binary(path)) for path in paths)
-        if lines is None:
-            for handle in handles:
-                shutil.copyfileobj(handle, out, BLOCK)
-            return
+    with files.disk.open(target, "wb") as out, contextlib.closing(_lines(paths)) as joined:
         before = out.tell()
-        out.writelines(itertools.islice(itertools.chain.from_iterable(handles), *lines))
-        if out.tell() == before:
+        out.writelines(itertools.islice(joined, *(lines or (None,))))
+        if lines is not None and out.tell() == before:
             raise UsageError(f"{CONCATENATE}: the text has no line {lines[0] + 1}")
+
+
+def _lines(paths: Sequence[Path]) -> Generator[bytes, None, None]:
+    """The lines of files: a file that ends without a line end gets one before the next, which loses its byte order mark."""
+    last = b""
+    for number, path in enumerate(paths):
+        with open_binary(path) as handle:
+            if number and handle.peek(len(BOM_UTF8)).startswith(BOM_UTF8):
+                handle.read(len(BOM_UTF8))
+            for line in handle:
+                if last:
+                    yield last if last.endswith(b"\n") else last + b"\n"
+                last = line
+    if last:
+        yield last
 
 
 def _line_range(arguments: Sequence[str]) -> tuple[int, int | None] | None:
