@@ -22,7 +22,7 @@ from phraseloom.options.data import DataConfig, TargetPhrasesConfig
 from phraseloom.options.text import VectorTraining
 from phraseloom.recipe import load_recipe
 from phraseloom.reproduce import phrase_data
-from phraseloom.reproduce.phrase_data import find_labels, make_phrase_data, share_done
+from phraseloom.reproduce.phrase_data import TextOrigin, find_labels, make_phrase_data, share_done
 
 pytest.importorskip("gensim")
 
@@ -209,6 +209,43 @@ def test_labels_of_other_phrases_than_those_of_the_dataset_are_refused(
     make_phrase_data(config, say=lambda _: None)
     with pytest.raises(UsageError, match="the train text of this dataset is not the text of the labels for"):
         find_labels(config)
+
+
+def test_the_report_names_files_and_lines_of_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two training files, of which pairs are left out before the first step; changes of the target count as well."""
+    monkeypatch.chdir(tmp_path)
+    source, target = SOURCE * 4, TARGET * 4
+    source[4], target[8] = "", "the house " * 200
+    files = [{"source": f"{name}.de", "target": f"{name}.en"} for name in ("train", "second")]
+    recipe = write(tmp_path, {**RECIPE, "data": {**RECIPE["data"], "train": files, "filter": {"decontaminate": 4}}})
+    (tmp_path / "second.de").write_text("\n".join(source))
+    (tmp_path / "second.en").write_bytes("\r\n".join(target).encode())
+    for side in ("de", "en"):
+        (tmp_path / f"valid.{side}").write_text("der mann ging heim\nthe man went home\n\n")
+    assert run(["prepare", str(recipe)]) == 0
+    printed = capsys.readouterr().out
+    assert "left out 1 pair: the source is blank (first: second.de:5)" in printed
+    assert "left out 1 pair: a side has more than max_tokens subwords (first: second.de:9)" in printed
+    assert "second.en: 19 lines ended by \\r\\n, read as \\n (first: line 1)" in printed
+    assert "warning: valid has 1 pair with a blank side, which are kept (first: valid.de:3)" in printed
+    assert "out.txt:" not in printed
+
+    assert run(["prepare", str(recipe), "--overwrite", "data.filter.max_tokens=1"]) == 1
+    assert "phraseloom prepare: train.de: no train pair is left: " in capsys.readouterr().err
+
+
+def test_a_line_of_a_step_has_a_place_in_the_files_of_the_recipe(tmp_path: Path) -> None:
+    """Line 3 of the clean text is line 5 of all text: a pair that is left out differs from its neighbours in one side."""
+    texts = {"raw.de": "abaac", "raw.en": "xyzxz", "clean.de": "aac", "clean.en": "xxz"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text("\n".join(text) + "\n")
+    raw, clean = ([tmp_path / f"{kind}.{side}" for side in ("de", "en")] for kind in ("raw", "clean"))
+    origin = TextOrigin([("first", 3), ("second", 2)], raw, clean)
+    assert [origin.place(line) for line in (1, 2, 3)] == [("first", 1), ("second", 1), ("second", 2)]
+    origin = TextOrigin([("first", 3), ("second", 2)])
+    assert [origin.place(line) for line in (3, 4, 6)] == [("first", 3), ("second", 1), None]
 
 
 def test_commands_name_what_there_is(prepared: Path) -> None:

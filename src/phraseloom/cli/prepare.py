@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.options import Overrides
-from phraseloom.errors import UsageError, escape_controls, plural
+from phraseloom.errors import DataError, UsageError, escape_controls, plural
 
 if TYPE_CHECKING:
     from phraseloom.recipe import AnyRecipe
@@ -81,9 +81,14 @@ def command(
         report = prepare(
             config, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe, merge=merge or ()
         )
+    except DataError as error:
+        if made is None:
+            raise
+        raise made.in_own_file(error, data_root) from error
     finally:
         progress.clear()
-    print(table(report.index, learned=made is not None))
+    index = report.index if made is None else made.in_own_files(report.index)
+    print(table(index, learned=made is not None))
     if made is not None:
         print(made.summary())
     print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")

@@ -15,13 +15,14 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from phraseloom import files
 from phraseloom.align.aligner import choose_method, load_aligner
 from phraseloom.config import validate
-from phraseloom.data.shards import REASONS, SplitInfo, read_index
+from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, read_index
 from phraseloom.data.survey import Progress, locate, read_through, readings, sample, survey
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.files import read_json
@@ -51,6 +52,36 @@ NO_PHRASE = re.compile(r"no candidate passed the filters: (.*?);")  # of `phrase
 
 
 @dataclass(frozen=True)
+class TextOrigin:
+    """Where the lines of a text come from: files of the recipe with their numbers of lines, one after the other.
+
+    `raw`, `clean`: both sides before and after `decontaminate`, if pairs are left out.
+    """
+
+    files: Sequence[tuple[str, int]]
+    raw: Sequence[Path] = ()
+    clean: Sequence[Path] = ()
+
+    def place(self, line: int) -> tuple[str, int] | None:
+        """The file and the line in it of a line of the text, from 1; None if the files have changed since."""
+        rest = self._uncleaned(line) if self.clean else line
+        for name, lines in self.files:
+            if rest <= lines:
+                return name, rest
+            rest -= lines
+        return None
+
+    def _uncleaned(self, line: int) -> int:
+        """The line before `decontaminate`: it keeps all copies of a pair or none, so pairs can be matched one by one."""
+        remaining = zip(*map(read_lines, self.clean), strict=False)
+        wanted, number = islice(remaining, line), 0
+        before = enumerate(zip(*map(read_lines, self.raw), strict=False), 1)
+        for pair in wanted:
+            number = next((n for n, raw in before if raw == pair), number)
+        return number
+
+
+@dataclass(frozen=True)
 class PhraseData:
     """What the steps wrote. `config`: the recipe's data with joined text and a file of vectors; the rest by split."""
 
@@ -64,6 +95,8 @@ class PhraseData:
     test: dict[
         str, Path
     ]  # source and target as plain text, tokens of the source and their labels; empty without test text
+    files: dict[str, list[FileInfo]]  # of each split those of the recipe, as they were read
+    origins: dict[str, TextOrigin]  # of each text of `config`
     steps: int  # with the dataset, which is the last one
     left_out: int | None  # training pairs that are in valid or test; None without data.filter.decontaminate
 
@@ -83,6 +116,33 @@ class PhraseData:
             f"{first}phrases: {chosen:,} of {plural(candidates, 'candidate')}; joined {phrases:,} times, "
             f"{phrases / max(1, tokens):.2%} of {tokens:,} target tokens"
         )
+
+    def in_own_files(self, index: Index) -> Index:
+        """The index of the dataset with files and lines of the recipe where it names those of steps."""
+        splits = {}
+        for split, info in index.splits.items():
+            changes: dict[str, Any] = {"files": self.files[split]}
+            changes |= {name: self._placed(getattr(info, name)) for name in ("blank", "long", "no_tree")}
+            changes["dropped"] = {reason: self._placed(count) for reason, count in info.dropped.items()}
+            splits[split] = info.model_copy(update=changes)
+        return index.model_copy(update={"splits": splits})
+
+    def in_own_file(self, error: DataError, root: Path) -> DataError:
+        """The error with a file and line of the recipe if it names those of a step."""
+        origins = {root / name: origin for name, origin in self.origins.items()}
+        origin = None if error.file is None else origins.get(Path(error.file))
+        place = None if origin is None else origin.place(error.line or 1)
+        if place is None:
+            return error
+        return DataError(error.what, file=root / place[0], line=error.line and place[1], hint=error.hint)
+
+    def _placed(self, count: Dropped | NoTree | None) -> Dropped | NoTree | None:
+        """A count with the place of its first line in the recipe."""
+        origin = None if count is None else self.origins.get(count.first_file)
+        place = None if count is None or origin is None else origin.place(count.first_line)
+        if count is None or place is None:
+            return count
+        return count.model_copy(update={"first_file": place[0], "first_line": place[1]})
 
     def evaluation(self, model: str, *, has_gate: bool, translations: str) -> list[str]:
         """The commands that score `model` on the test text, its multi-word subset and its labels; empty without test text."""
@@ -122,7 +182,7 @@ def make_phrase_data(
     progress = progress or (lambda stage, done, total: None)
     phrases, vectors = _options(config)
     root = Path(data_root)
-    _check_input(config, phrases, vectors, root, progress)
+    read = _check_input(config, phrases, vectors, root, progress)
     if phrases.filter == "paper" and phrases.stop_words is None and config.target_language not in LANGUAGES:
         hint = "data.target_phrases.stop_words may name a file"
         say(
@@ -141,7 +201,7 @@ def make_phrase_data(
             progress=lambda name, seconds, line: _tell(progress, name, seconds, line),
             ended=_check,
         ).run()
-    return _result(config, made, root, len(ordered) + 1)
+    return _result(config, made, root, read, len(ordered) + 1)
 
 
 def _check(step: Step, record: Record) -> None:
@@ -423,13 +483,22 @@ def _texts(config: DataConfig, made: Mapping[str, Step]) -> dict[str, dict[str, 
     return texts
 
 
-def _result(config: DataConfig, made: dict[str, Step], root: Path, steps: int) -> PhraseData:
+def _result(
+    config: DataConfig, made: dict[str, Step], root: Path, read: dict[str, list[FileInfo]], steps: int
+) -> PhraseData:
     def named(path: Path) -> str:
         return os.path.relpath(path, root)
 
     changes: dict[str, Any] = {"target_phrases": None}
+    origins = {}
     for split, texts in _texts(config, made).items():
         changes[split] = [{side: named(step.folder / within) for side, (step, within) in texts.items()}]
+        for side, name in changes[split][0].items():
+            raw = clean = list[Path]()
+            if split == "train" and CLEAN in made:
+                raw = [made[f"{side}_train_text"].folder / "out.txt" for side in SIDES]
+                clean = [made[CLEAN].folder / CLEAN / f"{side}.txt" for side in SIDES]
+            origins[name] = TextOrigin([(getattr(file, side), file.lines) for file in read[split]], raw, clean)
     vectors = made["vectors"].folder / "vectors.vec"
     content = config.model_dump(mode="json") | changes
     content["subwords"] |= {"vectors": named(vectors)}
@@ -442,6 +511,8 @@ def _result(config: DataConfig, made: dict[str, Step], root: Path, steps: int) -
         labels=_labels(config, made),
         mwt=made["mwt"].folder / "mwt" if "mwt" in made else None,
         test=_test_files(config, made, root) if "mwt" in made else {},
+        files=read,
+        origins=origins,
         steps=steps,
         left_out=_left_out(made),
     )
@@ -466,17 +537,19 @@ def _left_out(made: dict[str, Step]) -> int | None:
 
 def _check_input(
     config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorTraining, root: Path, progress: Progress
-) -> None:
+) -> dict[str, list[FileInfo]]:
     """Read all files of the recipe once, before the first step: names, hashes, line counts, UTF-8, aligner, languages.
 
-    A step would find the same later, and name a file of its own.
+    A step would find the same later, and name a file of its own. Returns the files of each split.
     """
+    read: dict[str, list[FileInfo]] = {}
     lines: dict[str, int] = {}
     for split in SPLITS:
         for pair in config.files(split):
             progress(f"reading {pair.sides['source'][0]}", 0, 0)
             results = (read_through(path, sha256) for path, sha256, _ in readings(pair, root))
-            lines[split] = lines.get(split, 0) + survey(pair, root, results).lines
+            read.setdefault(split, []).append(survey(pair, root, results))
+        lines[split] = sum(file.lines for file in read.get(split, []))
         if config.files(split) and not lines[split]:
             raise DataError(f"the {split} files are empty", file=root / config.files(split)[0].sides["source"][0])
     if phrases.aligner is not None:
@@ -486,6 +559,7 @@ def _check_input(
         read_stop_words(locate(root, phrases.stop_words))
     if vectors.text:
         _check_language(config, vectors.text, root, lines)
+    return read
 
 
 def _check_language(config: DataConfig, more: Sequence[str], root: Path, lines: Mapping[str, int]) -> None:
