@@ -160,13 +160,20 @@ def test_two_commands_give_a_model_with_a_gate(
     (tmp_path / "elsewhere").rename(missing)
 
     with training_in_this_process():
-        assert run(["train", str(recipe)]) == 0
+        capsys.readouterr()
+        longer = ["training.bleu_every=1", "training.max_updates=150", "training.checkpoint_every=150"]
+        assert run(["train", str(recipe), *longer]) == 0
+        noted = re.search(r"BLEU (\S+) with the gate, (\S+) without it \((nrefs:.*)\)\n", capsys.readouterr().err)
+        logged = (tmp_path / "runs" / "phrases" / "metrics.jsonl").read_text().splitlines()
+        validated = json.loads(logged[-1])["validation"]
+        assert noted is not None and noted[1] != noted[2] != "0.00"
+        assert (noted[2], noted[3]) == (f"{validated['bleu']:.2f}", validated["signature"])
         model, _, _ = load_model(tmp_path / "runs" / "phrases" / "fertility")
         assert model.fertility is not None
-        noted = json.loads((tmp_path / "runs" / "phrases" / "fertility" / "fertility.json").read_text())["options"]
-        assert (noted["weights"], noted["batch"], noted["max_tokens"]) == ([1.0, 2.0], 64, 99)
+        options = json.loads((tmp_path / "runs" / "phrases" / "fertility" / "fertility.json").read_text())["options"]
+        assert (options["weights"], options["batch"], options["max_tokens"]) == ([1.0, 2.0], 64, 99)
         stored = (tmp_path / "runs" / "phrases" / "fertility" / "model.safetensors").stat().st_mtime_ns
-        assert run(["train", str(recipe)]) == 0  # finished: nothing is trained again
+        assert run(["train", str(recipe), *longer]) == 0  # finished: nothing is trained again
     assert (tmp_path / "runs" / "phrases" / "fertility" / "model.safetensors").stat().st_mtime_ns == stored
 
     assert commands[0] == ["translate", "runs/phrases/fertility", "<", "valid.de", ">", "phrases.test.en"]

@@ -103,7 +103,20 @@ def _add_fertility(recipe: Recipe, run: Path, labels: Labels) -> None:
             return
         device = "cpu" if recipe.training.device == "auto" else recipe.training.device
         train_fertility(run, files, output, options, device=device, overwrite=True, report=partial(note, "fertility"))
+    if recipe.training.bleu_every:
+        note("fertility", _bleu_of_gate(recipe, run, output, device))
     note("fertility", f"the model with the fertility module: phraseloom translate {output}")
+
+
+def _bleu_of_gate(recipe: Recipe, run: Path, gated: Path, device: str) -> str:
+    """Validation BLEU of the model with its gate, as the recipe decodes, and of the one without."""
+    from phraseloom.data.corpus import Dataset
+    from phraseloom.training.validate import bleu_of
+
+    dataset = Dataset.open(recipe.data.folder)
+    valid, beam = dataset.split("valid"), recipe.training.bleu_beam
+    bare, scored = (bleu_of(folder, valid, dataset.tokenizer, beam=beam, device=device) for folder in (run, gated))
+    return f"validation BLEU {scored['bleu']:.2f} with the gate, {bare['bleu']:.2f} without it ({scored['signature']})"
 
 
 RATES = {"inverse_sqrt": "factor", "constant": "rate", "plateau": "rate"}

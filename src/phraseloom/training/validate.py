@@ -12,6 +12,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,12 +24,13 @@ from phraseloom.training.logbook import finite
 from phraseloom.training.loop import TrainingJob, ValidationInterrupted, autocast
 
 if TYPE_CHECKING:
+    from phraseloom.data.corpus import Split
     from phraseloom.decoding.translator import Translator
     from phraseloom.options.decoding import DecodingConfig
     from phraseloom.phrases.source import Segmenter
     from phraseloom.text.tokenizer import Tokenizer
 
-__all__ = ["Validator", "corpus_bleu"]
+__all__ = ["Validator", "bleu_of", "corpus_bleu"]
 
 CHUNK = 256  # sentences translated between checks for signals
 
@@ -171,3 +173,14 @@ def corpus_bleu(outputs: Sequence[str], references: Sequence[str]) -> dict[str, 
     metric = BLEU(force=True)  # no warnings about tokenised text
     score = metric.corpus_score(list(outputs), [list(references)])
     return {"bleu": round(score.score, 4), "signature": str(metric.get_signature())}
+
+
+def bleu_of(folder: Path, valid: Split, tokenizer: Tokenizer, *, beam: int, device: str) -> dict[str, Any]:
+    """`corpus_bleu` of the stored model in `folder` on a validation text without tags and trees."""
+    from phraseloom.decoding.translator import Translator
+
+    sources, references = valid.text()
+    translator = Translator.from_pretrained(folder, device=device, beam=beam)
+    with _quiet("phraseloom.decoding"):
+        outputs = [translation.text for translation in translator.translate(sources)]
+    return corpus_bleu(outputs, [tokenizer.target.plain(line) for line in references])
