@@ -16,12 +16,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils import _pytree as tree
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+
+if (
+    torch.cuda.is_available()
+):  # torch would take this device for the accelerator, and no backward pass of the GPU would run
+    pytest.skip("there is a real GPU: see tests/gpu", allow_module_level=True)
 
 NAME = "fake"
 SOURCE = str(Path(__file__).parents[1] / "src" / "phraseloom") + "/"

@@ -7,77 +7,17 @@ from typing import Any
 import pytest
 import torch
 from tests.contracts import test_encoders_decoders as contract
+from tests.contracts.every_model import MODELS, batch_of, each, may_wait, memory_of, translation, update
 from tests.fake_device import FakeDevice, FakeTensor, OtherDevice, device, to_device
-from tests.models import test_language_model
-from tests.npmt import test_model as segmental
 from torch import Tensor
 
-from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.limits import Limits, SearchOptions
 from phraseloom.decoding.search import search
-from phraseloom.models.build import build_model
-from phraseloom.options.model import ModelConfig
+from phraseloom.layers import recurrent
 
-ATTENTION = [
-    "token",
-    "queryk homogeneous 22",
-    "queryk heterogeneous 1-2",
-    "queryk interleaved 1-2",
-    "convkv homogeneous 22",
-    "convkv heterogeneous 1-2-3",
-    "convkv interleaved 1-2",
-]
-TRANSFORMER = {"encoder": contract.ENCODER["transformer"], "decoder": contract.DECODER["transformer"]}
 # What may wait in an update and in a validation: the lengths that torch's recurrent kernels read on the host, and the sizes
 # of source phrases.
 MAY_WAIT = ("layers/recurrent.py:run to the host", "layers/segments.py:")
-
-
-def models() -> dict[str, Any]:
-    result: dict[str, Any] = {name: lambda name=name: contract.built(name) for name in contract.CASES}
-    for line in ATTENTION:
-        for backend in ("explicit", "fused"):
-            config = {
-                "attention": dict.fromkeys(("encoder_self", "decoder_self", "cross"), line) | {"backend": backend}
-            }
-            result[f"{line} {backend}"] = lambda config=config: translation(**config)
-    result["language model"] = lambda: test_language_model.model(attention="queryk heterogeneous 1-2")
-    result |= {f"segmental {kind}": lambda kind=kind: segmental.built(kind) for kind in segmental.KINDS}
-    return result
-
-
-def translation(**keys: Any) -> Any:
-    sizes = {"width": 16, "heads": contract.HEADS, "ffn_width": 16, "tied": "none", "output": {"bias": True}}
-    torch.manual_seed(4)
-    config = ModelConfig.model_validate({**sizes, **TRANSFORMER, **keys})
-    return build_model(config, contract.SIZE, contract.SIZE).double().eval()
-
-
-MODELS = models()
-each = pytest.mark.parametrize("name", MODELS)
-
-
-def batch_of(name: str) -> Batch:
-    if name.startswith("segmental"):
-        return segmental.batch()
-    if name == "language model":
-        return make_batch([[]] * 4, contract.TARGETS)
-    return contract.batch()
-
-
-def update(model: Any, batch: Batch) -> dict[str, Any]:
-    model.zero_grad()
-    loss = model.loss(batch)
-    loss.objective.backward()
-    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None} | {"objective": loss.objective}
-
-
-def memory_of(model: Any, name: str, place: Any) -> Any:
-    if name == "language model":
-        return len(contract.SOURCES)
-    batch = make_batch(contract.SOURCES, [[]] * 4).to(place)
-    with torch.no_grad():
-        return model.encode(batch.source_BS, batch.source_lengths_B)
 
 
 def host(x: Tensor) -> Tensor:
@@ -98,8 +38,32 @@ def test_the_gradient_is_that_of_the_host_and_nothing_waits(name: str) -> None:
     for key, value in found.items():
         assert isinstance(value, FakeTensor), key
         torch.testing.assert_close(host(value).detach(), expected[key].detach(), rtol=1e-10, atol=1e-10)
+    assert bool(waits) == may_wait(name)
     if not name.startswith("segmental"):  # its rows depend on the lengths of sentences
         assert not [place for place in waits if not place.startswith(MAY_WAIT)]
+
+
+@pytest.mark.parametrize("cell", [recurrent.LSTMCell, recurrent.GRUCell])
+def test_recurrent_kernels_keep_what_the_backward_pass_needs(
+    cell: type[recurrent.Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuDNN has a gradient only if the kernel is told that it trains, also where dropout is off."""
+    kernel, told = cell.kernel, []
+
+    def watch(*arguments: Any) -> Any:
+        batch_first = arguments[-1]  # of padded batches alone: packed data ends with `bidirectional`, which is False
+        told.append(arguments[-3 if batch_first else -2])
+        return kernel(*arguments)
+
+    monkeypatch.setattr(cell, "kernel", staticmethod(watch))
+    x_BSI, lengths_B = torch.randn(2, 3, 4), torch.tensor([3, 2])
+    with FakeDevice():
+        layer = to_device(cell(input_width=4, width=5))
+        for lengths in (None, lengths_B.to(device())):
+            layer.run(x_BSI.to(device()), lengths)
+            with torch.no_grad():
+                layer.run(x_BSI.to(device()), lengths)
+    assert told == [True, False, True, False]
 
 
 @each

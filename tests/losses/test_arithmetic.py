@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from tests.contracts import test_device, test_encoders_decoders
+from tests.contracts import every_model, test_encoders_decoders
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from phraseloom.losses.cross_entropy import cross_entropy
@@ -40,7 +40,7 @@ class Products(TorchDispatchMode):
     "line", ["token", "queryk heterogeneous 1-2", "convkv heterogeneous 1-2", "queryk interleaved 1-2"]
 )
 def test_every_product_of_an_update_is_in_bf16(line: str) -> None:
-    model, batch = test_device.translation(attention=line).float().train(), test_encoders_decoders.batch()
+    model, batch = every_model.translation(attention=line).float().train(), test_encoders_decoders.batch()
     with Products() as products:
         with arithmetic("bf16", torch.device("cpu")):
             loss = model.loss(batch)

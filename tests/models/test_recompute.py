@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.contracts import test_device
+from tests.contracts import every_model
 from tests.models import test_language_model
 
 from phraseloom.data.tensors import make_batch
@@ -45,8 +45,8 @@ def test_the_gradient_has_the_same_bits_and_less_is_kept(line: str, backend: str
     generator = torch.Generator().manual_seed(3)
     texts = torch.randint(4, 9, (4, 24), generator=generator).tolist()
     batch = make_batch(texts, [t[:20] for t in texts])
-    plain, whole = gradients(test_device.translation(**keys), checkpointed=False, batch=batch)
-    again, kept = gradients(test_device.translation(**keys), checkpointed=True, batch=batch)
+    plain, whole = gradients(every_model.translation(**keys), checkpointed=False, batch=batch)
+    again, kept = gradients(every_model.translation(**keys), checkpointed=True, batch=batch)
     assert plain.keys() == again.keys()
     assert all(torch.equal(plain[n], again[n]) for n in plain)
     assert kept < 0.35 * whole
@@ -60,6 +60,6 @@ def test_a_language_model_and_a_model_with_phrases() -> None:
         expected = found if not checkpointed else expected  # noqa: F821
         assert all(torch.equal(found[n], expected[n]) for n in found)
     batch = make_batch([[5, 6, 7], [8, 4]], [[5, 6, 7], [8, 4]])
-    plain, _ = gradients(test_device.translation(phrases={}), checkpointed=False, batch=batch)
-    again, _ = gradients(test_device.translation(phrases={}), checkpointed=True, batch=batch)
+    plain, _ = gradients(every_model.translation(phrases={}), checkpointed=False, batch=batch)
+    again, _ = gradients(every_model.translation(phrases={}), checkpointed=True, batch=batch)
     assert all(torch.equal(plain[n], again[n]) for n in plain)

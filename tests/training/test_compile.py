@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo as dynamo
-from tests.contracts import test_device
+from tests.contracts import every_model
 from tests.contracts import test_encoders_decoders as contract
 from tests.models import test_language_model
 from tests.npmt import test_model as segmental
@@ -87,7 +87,7 @@ def agree(compiled: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], 
 
 @pytest.mark.parametrize("line", LINES)
 def test_one_program_serves_batches_of_all_shapes_and_has_the_gradients_of_eager_torch(line: str) -> None:
-    model, counter = test_device.translation(attention=line, dropout=0.0, **ONE_LAYER), Counter()
+    model, counter = every_model.translation(attention=line, dropout=0.0, **ONE_LAYER), Counter()
     loss = compile_loss(model, backend=counter)
     for batch in batches():
         agree(gradients(loss, model, batch), gradients(model.loss, model, batch))
@@ -107,7 +107,7 @@ def test_a_language_model_is_one_program() -> None:
 
 
 def test_products_are_in_bf16() -> None:
-    model, counter = test_device.translation(dropout=0.0, **ONE_LAYER).float(), Counter(aot_eager)
+    model, counter = every_model.translation(dropout=0.0, **ONE_LAYER).float(), Counter(aot_eager)
     loss = compile_loss(model, backend=counter)
     for batch in batches()[:2]:
         found = []
@@ -127,7 +127,7 @@ def test_the_backward_pass_has_the_masks_of_the_forward_pass(checkpointed: bool)
     """Along its own direction the slope of the loss, with the same draws, is |gradient|². Layers that run again with other
     masks would give another gradient."""
     rates = {"dropout": 0.3, "attention_dropout": 0.2, "ffn_dropout": 0.1}
-    model, counter = test_device.translation(**rates, **ONE_LAYER).train(), Counter(aot_eager)
+    model, counter = every_model.translation(**rates, **ONE_LAYER).train(), Counter(aot_eager)
     if checkpointed:
         checkpoint_layers(model)
     loss = compile_loss(model, backend=counter)
@@ -175,8 +175,8 @@ def test_long_texts_are_fused_outside_of_the_programs(rate: float, monkeypatch: 
 
 
 def test_models_that_are_not_compiled_run_as_they_are() -> None:
-    phrases = test_device.translation(phrases={})
-    guided = test_device.translation()
+    phrases = every_model.translation(phrases={})
+    guided = every_model.translation()
     guided.guide = object()
     models = [
         (contract.built("lstm+transformer"), "models with recurrent layers"),
@@ -189,14 +189,14 @@ def test_models_that_are_not_compiled_run_as_they_are() -> None:
     for model, reason in models:
         assert obstacle(model) == reason
         assert compile_loss(model) == model.loss
-    assert obstacle(test_device.translation()) is None
+    assert obstacle(every_model.translation()) is None
 
 
 def test_a_run_says_what_is_compiled() -> None:
     said: list[str] = []
 
     class Job:
-        model = test_device.translation()
+        model = every_model.translation()
         say = staticmethod(said.append)
 
     run.say_what_is_compiled(Job())  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ def test_a_machine_without_a_compiler() -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("No working C++ compiler found in g++\nmore")
 
-    loss = compile_loss(test_device.translation(**ONE_LAYER), backend=Counter(broken))
+    loss = compile_loss(every_model.translation(**ONE_LAYER), backend=Counter(broken))
     with pytest.raises(
         UsageError, match=r"training\.compile: torch cannot compile .*No working C\+\+ compiler"
     ) as caught:

@@ -173,7 +173,8 @@ class Cell(nn.Module):
         kind = self.bias.dtype
         x, start = x.to(kind), tuple(part.to(kind).contiguous() for part in start)
         state = start if self.parts > 1 else start[0]
-        arguments = (weights, True, 1, 0.0, False, False)
+        train = x.device.type != "cpu" and torch.is_grad_enabled()  # cuDNN keeps what a backward pass needs only then
+        arguments = (weights, True, 1, 0.0, train, False)
         with torch.autocast(x.device.type, enabled=False) if _under_autocast(x) else nullcontext():
             output, *final = (
                 self.kernel(x, state, *arguments, True) if sizes is None else self.kernel(x, sizes, state, *arguments)
