@@ -330,3 +330,28 @@ def test_a_score_of_its_own_is_computed_explicitly() -> None:
     asked = {"length": 1000, "need_weights": False, "dropout": 0.0}
     assert backend.is_fused("auto", plain, **asked) and backend.is_fused("fused", plain, **asked)
     assert not backend.is_fused("auto", halved, **asked) and not backend.is_fused("fused", halved, **asked)
+
+
+class Rough(kernels.BlockKernel):
+    """Blocks whose gradients are off by two per cent."""
+
+    def backward(self, *inputs: Any, **masks: Any) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super().backward(*inputs, **masks)
+        return q * 1.02, k, v
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_kernel_is_taken_if_it_is_as_exact_as_the_blocks(kind: torch.dtype) -> None:
+    cpu = torch.device("cpu")
+    assert kernels.is_as_exact_as_blocks(kernels.BlockKernel(), cpu, kind)
+    if kind == torch.float32:
+        assert not kernels.is_as_exact_as_blocks(Rough(), cpu, kind)
+
+
+def test_a_kernel_without_numbers_is_refused() -> None:
+    class Nothing(kernels.BlockKernel):
+        def forward(self, *inputs: Any, **masks: Any) -> tuple[Tensor, Tensor]:
+            o, logsumexp = super().forward(*inputs, **masks)
+            return o * float("nan"), logsumexp
+
+    assert not kernels.is_as_exact_as_blocks(Nothing(), torch.device("cpu"), torch.float32)
