@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from phraseloom.cli import doctor
-from phraseloom.models import build
+from phraseloom.models import build, device
 from phraseloom.report.run import machine
 from phraseloom.report.run.folders import describe
 
@@ -104,6 +104,16 @@ def test_doctor(command: Command) -> None:
     assert {f["state"] for f in findings} <= {"ok", "note"}
     assert not any("GFLOP" in f["text"] for f in findings)
     assert command("doctor", "--output", "xml").code == 2
+
+
+def test_doctor_says_what_bf16_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.bf16().what == "bf16"
+    monkeypatch.setattr(device, "bf16_cost", lambda: 30.04)
+    finding = doctor.bf16()
+    assert finding.state == "note"
+    assert finding.text == "a product takes 30 times as long as in fp32: train with training.precision=fp32 on this CPU"
+    monkeypatch.setattr(device, "bf16_cost", lambda: 0.6)
+    assert (doctor.bf16().state, doctor.bf16().text) == ("ok", "a product takes 0.6 times as long as in fp32")
 
 
 @pytest.mark.parametrize("collapsed", [False, True])

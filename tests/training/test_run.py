@@ -322,6 +322,20 @@ def test_a_run_warns_of_a_start_that_is_collapsed(
     assert "at the start" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("cost", "precision", "warns"), [(30.0, "bf16", True), (0.6, "bf16", False), (30.0, "fp32", False)]
+)
+def test_a_run_warns_of_a_cpu_without_bf16(
+    cost: float, precision: str, warns: bool, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(runs, "bf16_cost", lambda: cost)
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), f"training.precision={precision}"]
+    assert phraseloom([*arguments, "training.max_updates=1", "training.device=cpu", *STEPS]) == 0
+    warning = "warning: on this CPU a product in bf16 takes 30 times as long as in fp32; set training.precision=fp32"
+    assert (warning in capsys.readouterr().err) == warns
+
+
 def test_a_lexicon_that_is_there_is_taken(place: Path, tmp_path: Path) -> None:
     files.atomic_write_text(tmp_path / "good.tsv", "one\tONE\n")
     changes = [f"decoding.lexicon={tmp_path / 'good.tsv'}", "decoding.unknown=replace", "training.max_updates=2"]

@@ -18,7 +18,8 @@ def command(
     output: ReportForm = "text",
 ) -> int:
     """Check Python, packages and their versions, extras, cores, memory, disk, locale, the speed of matrix products,
-    the compiled library for search, whether a new model tells tokens apart, and from which length on fused attention is faster.
+    the cost of bf16, the compiled library for search, whether a new model tells tokens apart, and from which length on
+    fused attention is faster.
 
     The exit code is 1 if something that phraseloom needs is missing or broken. A ! marks advice.
     """
@@ -27,12 +28,24 @@ def command(
     check_form(output)
     findings = examine(probe=not quick)
     if not quick and all(f.state != "fail" for f in findings):
-        findings += [native_kernels(), start_of_training(), attention_backend()]
+        findings += [bf16(), native_kernels(), start_of_training(), attention_backend()]
     if output == "json":
         print(json.dumps([vars(f) for f in findings], ensure_ascii=False))
     else:
         print(render(findings), end="")
     return 1 if any(f.state == "fail" for f in findings) else 0
+
+
+def bf16() -> Finding:
+    """Whether `training.precision: bf16` pays on this CPU."""
+    from phraseloom.models.device import SLOW, bf16_cost
+    from phraseloom.report.run.machine import Finding
+
+    cost = bf16_cost()
+    text = f"a product takes {cost:.2g} times as long as in fp32"
+    if cost > SLOW:
+        return Finding("bf16", "note", f"{text}: train with training.precision=fp32 on this CPU")
+    return Finding("bf16", "ok", text)
 
 
 def start_of_training() -> Finding:

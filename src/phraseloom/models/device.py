@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 
 import torch
 
@@ -17,6 +19,26 @@ def arithmetic(precision: str, device: torch.device) -> contextlib.AbstractConte
     if precision == "fp32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=REDUCED[precision])
+
+
+SLOW = 1.5  # a product in bf16 that takes this many times as long as in fp32 is done without instructions for it
+
+
+def bf16_cost() -> float:
+    """The time of a product in bf16, divided by that in fp32, on one core of this CPU: the fastest of four of each."""
+    seconds, threads = {}, torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for kind in (torch.float32, torch.bfloat16):
+            a, b = torch.ones(256, 128, dtype=kind), torch.ones(128, 256, dtype=kind)
+            seconds[kind] = math.inf
+            for _ in range(4):
+                begin = time.perf_counter()
+                a @ b
+                seconds[kind] = min(seconds[kind], time.perf_counter() - begin)
+    finally:
+        torch.set_num_threads(threads)
+    return seconds[torch.bfloat16] / seconds[torch.float32]
 
 
 def usable(device: str | torch.device) -> torch.device:

@@ -24,6 +24,7 @@ from phraseloom.data.mixture import mixture_of
 from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.losses.guided import Guide
 from phraseloom.metrics.perplexity import count_words
+from phraseloom.models.device import SLOW, bf16_cost
 from phraseloom.models.recompute import checkpoint_layers
 from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
@@ -139,6 +140,10 @@ def _say_first(job: TrainingJob, recipe: AnyRecipe, transfers: Sequence[Transfer
         job.say(job.world.notice)
     if recipe.training.compile:
         say_what_is_compiled(job)
+    if recipe.training.precision == "bf16" and job.world.device.type == "cpu" and (cost := bf16_cost()) > SLOW:
+        job.say(
+            f"warning: on this CPU a product in bf16 takes {cost:.0f} times as long as in fp32; set training.precision=fp32"
+        )
     fixed = " (fixed)" if recipe.training.embeddings and recipe.training.embeddings.fixed else ""
     for transfer in transfers:
         job.say(f"{transfer}{fixed}")
