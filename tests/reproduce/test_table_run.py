@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import CorruptError, InterruptedRun, UsageError
-from phraseloom.reproduce.plan import Speed, speed_here, speed_of
+from phraseloom.reproduce.plan import CostEstimate, Speed, speed_here, speed_of
 from phraseloom.reproduce.sentences import read_sentences
 from phraseloom.reproduce.stored import read_result, recompute, take_rows
 from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
@@ -416,6 +416,7 @@ def test_the_plan_counts_and_estimates(make: Callable[..., Any], tmp_path: Path)
     estimate = plan.estimates[plan.trainings[0].identity]
     assert f"{estimate.parameters:,}" in text
     assert estimate.target_tokens == 500
+    assert estimate.layers == estimate.updates * 4  # one layer on each side, two micro-batches
     assert estimate.seconds(Speed(1e9, "")) == pytest.approx(estimate.flop / 1e9)
     assert "1 GFLOP/s as given" in text
     assert "25 + 25 tokens per sentence" in text
@@ -433,10 +434,18 @@ def test_finished_trainings_tell_the_speed(make: Callable[..., Any]) -> None:
     assert "median of 2 finished training(s)" in speed_here(plan.trainings).says
 
 
+def estimate_of_a_gpu(launches: int) -> float | None:
+    cost = CostEstimate(1, 1, 1, flop=1e15, disk=1, precision="bf16", layers=launches)
+    return cost.seconds(speed_of("A100", "bf16"))
+
+
 def test_a_gpu_by_name() -> None:
     assert speed_of("A100", "bf16").flops == pytest.approx(0.4 * 312e12)
     assert speed_of("A100", "tf32").flops == pytest.approx(0.4 * 156e12)
     assert speed_of("V100", "bf16").flops == pytest.approx(0.4 * 15.7e12)
+    assert estimate_of_a_gpu(launches=500_000 * 12) == pytest.approx(36_000)
+    assert estimate_of_a_gpu(launches=1) == pytest.approx(1e15 / 124.8e12)
+    assert "at least 6 ms for each layer and micro-batch, as measured on an H200" in speed_of("A100", "bf16").says
     assert "15.7 TFLOP/s in fp32 (it has no bf16), assumed and not measured" in speed_of("V100", "bf16").says
     with pytest.raises(UsageError, match="known are V100"):
         speed_of("A1", "fp32")

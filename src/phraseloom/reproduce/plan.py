@@ -157,7 +157,10 @@ def gigabytes(size: float) -> str:
 
 
 SHARE = 0.5  # of the matrix-product speed of a CPU that a training of small models reaches here (docs/results/performance.md)
-GPU_SHARE = 0.4
+GPU_SHARE = 0.4  # the most that we assume of large batches; not measured
+# Seconds that Python and the launch of kernels take for each layer and micro-batch, forward and backward: measured on an H200
+# with models of 6 and 12 Transformer layers (docs/results/performance.md).
+LAUNCH = 0.006
 BYTES = 4
 COPIES = 3  # weights and two moments in a checkpoint
 SPECIALS = 4
@@ -178,15 +181,18 @@ GPUS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True)
 class Speed:
-    """FLOP/s that a training is expected to reach, and the source of the figure."""
+    """FLOP/s that a training is expected to reach, and the source of the figure. `launch`: the least seconds of a layer and
+    micro-batch, however small (0 on a CPU)."""
 
     flops: float
     says: str
+    launch: float = 0.0
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The cost of one training. `precision`: of its products on a GPU (fp32, tf32, bf16). `remarks`: assumptions."""
+    """The cost of one training. `precision`: of its products on a GPU (fp32, tf32, bf16). `layers`: how often a layer reads a
+    micro-batch, None if unknown. `remarks`: assumptions."""
 
     parameters: int
     updates: int | None
@@ -194,11 +200,12 @@ class CostEstimate:
     flop: float | None
     disk: int
     precision: str
+    layers: int | None = None
     remarks: tuple[str, ...] = ()
 
     def seconds(self, speed: Speed) -> float | None:
         """Expected time at a speed."""
-        return None if self.flop is None else self.flop / speed.flops
+        return None if self.flop is None else max(self.flop / speed.flops, speed.launch * (self.layers or 0))
 
 
 def estimate(step: Step, scale: ScaleConfig) -> CostEstimate:
@@ -220,7 +227,15 @@ def estimate(step: Step, scale: ScaleConfig) -> CostEstimate:
     checkpoints = training.keep_last + 2  # and best, last
     disk = BYTES * parameters * (COPIES * checkpoints + bool(training.average_last))
     precision = "tf32" if training.precision == "fp32" and training.tf32 else training.precision
-    return CostEstimate(parameters, updates, tokens, flop, disk, precision, tuple(remarks))
+    layers = None if updates is None else updates * (training.pieces or 1) * count_layers(recipe)
+    return CostEstimate(parameters, updates, tokens, flop, disk, precision, layers, tuple(remarks))
+
+
+def count_layers(recipe: AnyRecipe) -> int:
+    """The layers of a recipe's model, encoder and decoder together."""
+    model: Any = recipe.model
+    parts = [model.encoder, model.decoder] if isinstance(recipe, Recipe) else [model]
+    return sum(getattr(part, "layers", 0) for part in parts)
 
 
 def count_parameters(recipe: AnyRecipe, source: int, target: int) -> int:
@@ -336,7 +351,8 @@ def speed_of(gpu: str, precision: str, share: float = GPU_SHARE) -> Speed:
     kind = precision if precision in GPUS[gpu] else "fp32"
     peak, lacks = GPUS[gpu][kind], "" if kind == precision else f" (it has no {precision})"
     says = f"one {gpu}: {share:.0%} of its {peak / 1e12:,.1f} TFLOP/s in {kind}{lacks}, assumed and not measured"
-    return Speed(share * peak, f"{says}; the peak is NVIDIA's, of dense products")
+    least = f"at least {1e3 * LAUNCH:g} ms for each layer and micro-batch, as measured on an H200"
+    return Speed(share * peak, f"{says}; the peak is NVIDIA's, of dense products; {least}", LAUNCH)
 
 
 def matrix_speed() -> float:
