@@ -3,7 +3,7 @@
 Run: python benchmarks/attention_backend.py [--structures "queryk heterogeneous 1-2"] [--parts time memory] [--picture FILE]
 The block is causal self-attention, 8 heads of 64, and a feed-forward layer. Times: as many texts of a length as make 2,048
 tokens; the backends take turns. Peak memory: one text, forward and backward, in its own process, minus the peak of a text of
-16 tokens in that process. Explicit attention is measured up to --explicit-to tokens only.
+16 tokens in that process; on a GPU, what torch took there. Explicit attention is measured up to --explicit-to tokens only.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--dropout", type=float, default=0.0, help="of the attention weights")
     options.add_argument("--tokens", type=int, default=2048, help="in a batch, for times")
     options.add_argument("--threads", type=int, help="as many as cores unless given")
+    options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options.add_argument("--seconds", type=float, default=20.0, help="for each structure and length")
     options.add_argument("--picture", type=Path, metavar="FILE", help="draw both curves: .svg or .png (extra plot)")
     options.add_argument("--memory-of", nargs=3, metavar=("STRUCTURE", "BACKEND", "LENGTH"), help=argparse.SUPPRESS)
@@ -69,15 +70,17 @@ def work(options: argparse.Namespace, structure: str, backend: str, length: int,
         self_attention=attention,
         feed_forward=FeedForward(width=options.width, inner=4 * options.width),
         residuals=(Residual(width=options.width, norm="pre"), Residual(width=options.width, norm="pre")),
-    )
-    x = torch.randn(texts, length, options.width, requires_grad=True)
-    gradient = torch.randn(texts, length, options.width)
+    ).to(options.device)
+    x = torch.randn(texts, length, options.width, requires_grad=True, device=options.device)
+    gradient = torch.randn(texts, length, options.width, device=options.device)
+    synchronize = torch.cuda.synchronize if x.is_cuda else (lambda: None)
 
     def run() -> None:
         own = Visibility(key_length=length, causal=True, query_length=length)
         block(x, None, own, None, need_self=False)[0].backward(gradient)
         x.grad = None
         block.zero_grad()
+        synchronize()
 
     return run
 
@@ -98,7 +101,8 @@ def times(options: argparse.Namespace) -> tuple[dict[str, float], dict[str, Any]
             ratios[f"time: {structure}, {length} tokens, auto / better"] = auto
             figures[f"{structure}, {length}"] = seconds
     print(
-        f"forward + backward; {torch.get_num_threads()} thread(s), {options.tokens} tokens, dropout {options.dropout}"
+        f"forward + backward on {options.device}; {torch.get_num_threads()} thread(s), {options.tokens} tokens, "
+        f"dropout {options.dropout}"
     )
     heads = [f"{name} ms" for name in BACKENDS]
     table(["structure", "length", *heads, "fused / explicit", "auto / better", "within bars"], rows)
@@ -109,6 +113,11 @@ def memory_of(options: argparse.Namespace, structure: str, backend: str, length:
     """Bytes at the peak of a forward and backward above those before, in this process."""
     work(options, structure, backend, min(16, length // 2), 1)()  # loads the libraries
     run = work(options, structure, backend, length, 1)
+    if options.device == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        return torch.cuda.max_memory_allocated() - before
     before = peak_bytes(os.getpid())  # not ru_maxrss, which begins at the peak of the process that started this one
     run()
     return peak_bytes(os.getpid()) - before

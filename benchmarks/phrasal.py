@@ -60,6 +60,11 @@ def arguments() -> argparse.Namespace:
     result.add_argument("--rounds", type=int, default=7)
     result.add_argument("--threads", type=int, help="default: one per core")
     result.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    result.add_argument(
+        "--precision", default="fp32", choices=["fp32", "bf16"], help="of training, as training.precision"
+    )
+    result.add_argument("--tf32", action="store_true", help="on a GPU, fp32 products of training in TF32")
+    result.add_argument("--compile", action="store_true", help="as training.compile")
     result.add_argument("--memory-of", metavar="NAME", help=argparse.SUPPRESS)
     return result.parse_args()
 
@@ -135,7 +140,7 @@ def train(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, floa
 
     corpus = corpus_of(options)
     runs = {name: Training(options, model_config(options, name), corpus) for name in names}
-    settle_torch(runs[names[0]].job.world)
+    settle_torch(runs[names[0]].job.world, tf32=options.tf32)
     times = take_turns(names, options.rounds, lambda name, number: runs[name].update(number))
     parameters = {name: run.parameters for name, run in runs.items()}
     return compare("train", times, lambda name, number: runs[name].flop(number), parameters)
@@ -181,6 +186,12 @@ def memories(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, f
     return ratios, figures
 
 
+def described(options: argparse.Namespace) -> str:
+    """The device and arithmetic of training."""
+    precision = "TF32" if options.precision == "fp32" and options.tf32 else options.precision
+    return f"{options.device}, {precision}{', compiled' if options.compile else ''}"
+
+
 def main() -> None:
     options = arguments()
     cores = take_cores(options.cores)
@@ -196,8 +207,9 @@ def main() -> None:
     corpus = corpus_of(options)
     print(
         f"{options.width} wide, {options.heads} heads, feed-forward {options.ffn_width}, {options.layers} + {options.layers} "
-        f"layers; {corpus.said}: {corpus.source.mean() + 1:.1f} + {corpus.target.mean() + 1:.1f} tokens a pair; "
-        f"{corpus.vocabulary} subwords, {options.tokens} target tokens an update; {torch.get_num_threads()} thread(s)"
+        f"layers, {described(options)}; {corpus.said}: {corpus.source.mean() + 1:.1f} + {corpus.target.mean() + 1:.1f} "
+        f"tokens a pair; {corpus.vocabulary} subwords, {options.tokens} target tokens an update; "
+        f"{torch.get_num_threads()} thread(s)"
     )
     ratios: dict[str, float] = {}
     figures = {}

@@ -128,7 +128,8 @@ class Training:
     ) -> None:
         self.model_config, self.corpus, self.sizes = model_config, corpus, sizes_of(table)
         device = torch.device(options.device)
-        config = TrainingConfig(batch_tokens=options.tokens, micro_batches=options.micro_batches)
+        arithmetic = {name: getattr(options, name) for name in ("precision", "compile") if hasattr(options, name)}
+        config = TrainingConfig(batch_tokens=options.tokens, micro_batches=options.micro_batches, **arithmetic)
         plan = BatchPlan(
             corpus.source,
             corpus.target,
