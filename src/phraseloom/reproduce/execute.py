@@ -18,7 +18,6 @@ import re
 import subprocess
 import sys
 import time
-from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,6 +37,7 @@ PROGRAM = (sys.executable, "-m", "phraseloom")
 CONCATENATE = "concatenate"
 LINES = re.compile(r"([1-9]\d*)-([1-9]\d*)?")
 STDIN, STDOUT = ".stdin.tmp", ".stdout.tmp"
+BOM = "\ufeff".encode()
 PAUSE = 0.05
 PAUSE_FOR_OTHERS = 0.5
 PROGRESS_SECONDS = 0.2
@@ -328,8 +328,8 @@ def _lines(paths: Sequence[Path]) -> Generator[bytes, None, None]:
     last = b""
     for number, path in enumerate(paths):
         with open_binary(path) as handle:
-            if number and handle.peek(len(BOM_UTF8)).startswith(BOM_UTF8):
-                handle.read(len(BOM_UTF8))
+            if number and handle.peek(len(BOM)).startswith(BOM):
+                handle.read(len(BOM))
             for line in handle:
                 if last:
                     yield last if last.endswith(b"\n") else last + b"\n"
