@@ -271,6 +271,16 @@ def test_commands_name_what_there_is(prepared: Path) -> None:
     ]
 
 
+def test_the_folder_of_the_steps_may_be_deleted(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As docs/continuous_output.md says: only a gate that is to be trained needs it."""
+    shutil.rmtree("dataset.phrases")
+    assert run(["train", "recipe.yaml"]) == 1
+    assert "no labels for training.fertility; phraseloom prepare RECIPE --overwrite writes" in capsys.readouterr().err
+    with training_in_this_process():
+        assert run(["train", "recipe.yaml", "training.fertility=null"]) == 0
+    assert not (prepared / "dataset.phrases").exists()
+
+
 def test_pairs_in_held_out_text_are_left_out_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
