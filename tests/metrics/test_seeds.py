@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from phraseloom.metrics.seeds import (
+    SeedDifference,
     SeedScores,
     compare_seeds,
     exact_difference,
@@ -192,16 +194,27 @@ def documented() -> list[tuple[tuple[float, float], int, list[float]]]:
     return rows
 
 
-def rates(deviations: tuple[float, float], seeds: int, *, trials: int = 3000) -> list[float]:
-    """The shares of comparisons of equal systems below each p of the table; the sentences add a variance of 0.09."""
+def null_comparisons(deviations: tuple[float, float], seeds: int, *, trials: int) -> list[SeedDifference]:
+    """Comparisons of equal systems with these standard deviations over seeds; the sentences add a variance of 0.09."""
     rng = np.random.default_rng([seeds, *(round(100 * deviation) for deviation in deviations)])
     noise = 0.3 * np.array([-1.0, 1.0]) / math.sqrt(2)  # two resamples with this variance
     found = []
     for error in rng.normal(0, 0.3, trials):
         first, second = (rng.normal(0, deviation, seeds) for deviation in deviations)
         one = SeedScores(first + error, np.tile(noise, (seeds, 1)))
-        found.append(compare_seeds(one, SeedScores(second, np.zeros((seeds, 2)))).p)
-    return [sum(p is not None and p < level for p in found) / trials for level in (0.05, 0.0125, 0.005)]
+        found.append(compare_seeds(one, SeedScores(second, np.zeros((seeds, 2)))))
+    return found
+
+
+def below(comparisons: Sequence[SeedDifference], level: float = 0.05) -> float:
+    """The share of comparisons with p < `level`."""
+    return sum(found.p is not None and found.p < level for found in comparisons) / len(comparisons)
+
+
+def rates(deviations: tuple[float, float], seeds: int, *, trials: int = 3000) -> list[float]:
+    """The shares of comparisons of equal systems below each p of the table."""
+    found = null_comparisons(deviations, seeds, trials=trials)
+    return [below(found, level) for level in (0.05, 0.0125, 0.005)]
 
 
 @pytest.mark.parametrize(("deviations", "seeds", "shares"), documented())
@@ -211,6 +224,36 @@ def test_false_positives_are_as_documented(
     """Also where one system varies more than the other, and with two seeds: there they are more frequent than p says."""
     for share, rate in zip(shares, rates(deviations, seeds, trials=trials), strict=True):
         assert abs(rate - share) < 4 * math.sqrt(share * (1 - share) / trials)
+
+
+def documented_by_ratio() -> list[tuple[tuple[float, float], list[float]]]:
+    """The second table of docs/evaluation.md: true deviations; share that looks unequal, and of p < 0.05 in both groups."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "evaluation.md").read_bytes().decode()
+    rows = []
+    for line in page.partition("| true standard deviations |")[2].partition("\n\n")[0].split("\n")[2:]:
+        deviations, *shares = (cell.strip() for cell in line.strip("|").split("|"))
+        one, _, other = deviations.partition(" and ")
+        rows.append(((float(one), float(other)), [float(share.removesuffix(" %")) / 100 for share in shares]))
+    return rows
+
+
+@pytest.mark.parametrize(("deviations", "shares"), documented_by_ratio())
+def test_deviations_that_look_unequal_are_no_sign_of_false_positives(
+    deviations: tuple[float, float], shares: list[float], trials: int = 4000
+) -> None:
+    """Why no table marks comparisons whose deviations differ: the marked ones would be the better ones."""
+    marked, others = [], []
+    for found in null_comparisons(deviations, 3, trials=trials):
+        low, high = sorted(deviation or 0.0 for deviation in found.deviations)
+        (marked if high > 3 * low else others).append(found)
+    measured = [(len(marked) / trials, trials), (below(marked), len(marked)), (below(others), len(others))]
+    for share, (rate, number) in zip(shares, measured, strict=True):
+        assert abs(rate - share) < 4 * math.sqrt(share * (1 - share) / number)
+    assert deviations[0] == deviations[1] or below(marked) < below(others) / 2
+
+
+def test_the_ratios_are_documented() -> None:
+    assert {both for both, _ in documented_by_ratio()} >= {(0.4, 0.4), (0.1, 0.5), (0.2, 1.0), (0.1, 1.0)}
 
 
 def test_the_documented_rates_cover_unequal_deviations() -> None:
