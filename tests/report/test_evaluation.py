@@ -11,8 +11,9 @@ import pytest
 from phraseloom.errors import DataError, UsageError
 from phraseloom.metrics.bleu import make_scorer
 from phraseloom.metrics.compare import bootstrap_values, holm
-from phraseloom.metrics.seeds import SeedScores, compare_seeds
+from phraseloom.metrics.seeds import TWO_SEEDS, SeedScores, compare_seeds, compares_two_seeds
 from phraseloom.report.evaluation import ByLength, evaluate, render
+from phraseloom.reproduce.writing import LEGEND
 
 WORDS = ["the", "old", "man", "sees", "a", "small", "red", "house", "near", "big", "dark", "winter", "garden"]
 
@@ -65,6 +66,17 @@ def test_one_run_is_between_these_two_runs() -> None:
     assert tested.one_seed and tested.difference_low < tested.difference < tested.difference_high  # type: ignore[operator]
     assert "say nothing about other seeds" in render(found)
     assert found.systems[0].scores[0].deviation is None
+
+
+def test_two_runs_are_no_verdict() -> None:
+    """Said in the words of `reproduce`, for the systems that are compared: each with the first, or all pairs."""
+    two, three = [BASE, NEW], [NEW, OTHER, BASE]
+    shown = render(evaluate({"base": three, "new": two}, [REFERENCE], SCORERS, bootstrap=60))
+    assert TWO_SEEDS in shown and LEGEND["with two seeds"] == TWO_SEEDS
+    assert TWO_SEEDS not in render(evaluate({"base": three, "new": three}, [REFERENCE], SCORERS, bootstrap=60))
+    assert TWO_SEEDS not in render(evaluate({"base": three, "new": two}, [REFERENCE], SCORERS))
+    assert not compares_two_seeds([1, 2, 3]) and not compares_two_seeds([3, 1, 3]) and not compares_two_seeds([2])
+    assert compares_two_seeds([1, 2, 3], pairs=True) and compares_two_seeds([2, 3])
 
 
 def test_pairs_have_the_p_of_holm() -> None:

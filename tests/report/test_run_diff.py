@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.metrics.bleu import make_scorer
+from phraseloom.metrics.seeds import TWO_SEEDS
 from phraseloom.report.diff.diff import (
     ReachedValue,
     RunComparison,
@@ -120,6 +121,7 @@ def test_text_and_page_say_the_same(systems: list[SystemFacts]) -> None:
     several = score_parts({"a": [FIRST, SECOND], "b": [SECOND, FIRST]}, ScoredOn(REFERENCES, samples=20))[0]
     both = build(systems, scores=several, sentences=sentences)
     assert "between these two runs" not in render(both) + diff_page(both)
+    assert TWO_SEEDS in render(both) and TWO_SEEDS in diff_page(both) and TWO_SEEDS not in text + page
     for one in sentences.listed:
         assert f"line {one.line}:" in text
         assert f"Line {one.line}" in page

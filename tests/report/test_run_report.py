@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from phraseloom.metrics.seeds import TWO_SEEDS
 from phraseloom.report.run.measured import ScoredOn, score_parts
 from phraseloom.report.run.page import report_page
 from phraseloom.report.run.parts import Part, ScoresPart, read_part
@@ -125,6 +126,14 @@ def test_every_section_and_number_is_on_the_page(document: RunReport) -> None:
     assert "nrefs:1|case:mixed|eff:no|tok:13a" in text
     assert len(page.ids) == len(set(page.ids))
     assert {f"#{i}" for i in page.ids} >= {link for link in page.links if link.startswith("#")}
+
+
+def test_two_runs_are_no_verdict(folder: Path) -> None:
+    """Said in the overview and with the scores; not if a comparison has one run or three."""
+    for runs, times in ((1, 0), (2, 2), (3, 0)):
+        outputs = {"base": [BASE, NEW, OTHER], "wide": [NEW, OTHER, BASE][:runs]}
+        parts = score_parts(outputs, ScoredOn(REFERENCE, samples=40))
+        assert report_page(build(systems_of("base", "wide=s1,s2"), parts)).count(TWO_SEEDS) == times
 
 
 def test_the_page_fetches_nothing(document: RunReport) -> None:

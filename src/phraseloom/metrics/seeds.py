@@ -45,6 +45,7 @@ from phraseloom.errors import plural
 
 T = TypeVar("T", float, np.ndarray)
 LEVEL = 0.05
+TWO_SEEDS = "With two seeds, a low p comes from chance alone too often; a verdict takes three."
 NORMAL = 1e6  # degrees of freedom from which on t is the normal distribution, to six digits
 
 
@@ -129,6 +130,15 @@ def compare_seeds(
         mean, mean - half, mean + half, None, error, freedom, deviations, one_seed=one_seed, how=how, seeds=min(counts)
     )
     return replace(result, p=result.p_against(0.0))
+
+
+def compares_two_seeds(counts: Sequence[int], *, pairs: bool = False) -> bool:
+    """Whether a comparison has two seeds, so that its p needs the note `TWO_SEEDS`.
+
+    `counts`: the runs of each system. Each is compared with the first, or with `pairs` with every other.
+    """
+    first = len(counts) if pairs else 1
+    return any(min(one, other) == 2 for i, one in enumerate(counts[:first]) for other in counts[i + 1 :])
 
 
 def exact_difference(value: float) -> SeedDifference:

@@ -18,7 +18,7 @@ from phraseloom.errors import UsageError, escape_controls
 from phraseloom.metrics.bleu import LengthGroup, Scorer, bleu_by_length, count_tokens
 from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, holm
 from phraseloom.metrics.given import GivenScores
-from phraseloom.metrics.seeds import LEVEL, SeedScores, compare_seeds, seed_deviation
+from phraseloom.metrics.seeds import LEVEL, TWO_SEEDS, SeedScores, compare_seeds, compares_two_seeds, seed_deviation
 from phraseloom.report.markup import p_text, terminal
 from phraseloom.report.run.runs import mean
 from phraseloom.results import (
@@ -212,7 +212,7 @@ def render(result: ScoresResult) -> str:
     if result.by_length is not None:
         parts.append(_lengths(result.by_length))
     if result.bootstrap is not None:
-        parts.append(_bootstrap(result.bootstrap))
+        parts.append(_bootstrap(result.bootstrap, [system.runs for system in result.systems]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -271,7 +271,7 @@ def _difference(test: ScoreComparison) -> list[object]:
     return [f"{test.difference:+.2f}", ends, p_text(test.p)]
 
 
-def _bootstrap(part: BootstrapTests) -> str:
+def _bootstrap(part: BootstrapTests, runs: Sequence[int]) -> str:
     headers = ["metric", "system", "score", "95 % interval", "difference", "95 % interval", "p"]
     rows: list[list[object]] = []
     for test in part.results:
@@ -279,7 +279,8 @@ def _bootstrap(part: BootstrapTests) -> str:
         rows.append([test.metric, system, float(test.value), f"{test.low:.2f} … {test.high:.2f}", *_difference(test)])
     title = f"Paired bootstrap against {part.baseline}: {part.samples:,} resamples, seed {part.seed}"
     one_run = any(test.one_seed for test in part.results)
-    notes = "p: two-sided, of no difference. " + (ONE_RUN if one_run else "Intervals hold sentences and seeds.") + "\n"
+    notes = "p: two-sided, of no difference. " + (ONE_RUN if one_run else "Intervals hold sentences and seeds.")
+    notes += f" {TWO_SEEDS}\n" if compares_two_seeds(runs, pairs=bool(part.pairs)) else "\n"
     signatures = "\n".join(f"{m}: {s}" for m, s in {test.metric: test.signature for test in part.results}.items())
     between = _pairs(part, part.pairs) if part.pairs else ""
     return f"{title}\n\n{terminal(headers, rows)}\n\n{notes}{between}{signatures}"

@@ -19,7 +19,7 @@ from phraseloom.files import (
     read_json,
     sha256_file,
 )
-from phraseloom.metrics.seeds import SeedDifference
+from phraseloom.metrics.seeds import TWO_SEEDS, SeedDifference
 from phraseloom.report.charts import picture as charts
 from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.markup import markdown
@@ -293,8 +293,7 @@ def _not_run(result: Result) -> list[Any]:
 LEGEND = {
     "held": "Held, did not hold: p after Holm's correction for the claims of this table is below 0.05, for every comparison or "
     "against one. Undecided: it is not.",
-    "with two seeds": "With two seeds: p is as low, but with two seeds chance alone does this too often; a verdict takes "
-    "three.",
+    "with two seeds": TWO_SEEDS,
     "between": "Between these two runs, in this run: one seed, so other trainings may come out otherwise; yes, no and "
     "undecided are about the sentences of the test set alone.",
     "not learned": "Not learned: a row is below the floor that this table states, and there is nothing to compare.",

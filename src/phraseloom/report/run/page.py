@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from phraseloom.errors import escape_controls, plural
+from phraseloom.metrics.seeds import TWO_SEEDS, compares_two_seeds
 from phraseloom.report.charts import svg
 from phraseloom.report.charts.curves import curve_charts
 from phraseloom.report.charts.places import LayerValues, by_layer
@@ -251,6 +252,8 @@ def overview(document: RunReport) -> str:
         text += f"p: two-sided, on {metrics[0]}" + (
             ", between these runs alone where a system has one. " if one_run else ". "
         )
+        counts = [len(e.runs or [0]) for s in document.systems if (e := s.summary.scores.get(metrics[0]))]
+        text += f"{TWO_SEEDS} " if compares_two_seeds(counts) else ""
     return table(headers, shown, name="Overview") + note(
         text + "–: not known; see the end of the page. A click on a heading sorts."
     )
