@@ -18,6 +18,7 @@ from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result
 from phraseloom.reproduce.result import compare as compare_rows
 from phraseloom.reproduce.table import ClaimConfig, TableConfig
+from phraseloom.reproduce.writing import as_markdown
 
 from .fakes import table_data
 
@@ -436,6 +437,27 @@ def test_rows_that_learned_nothing_are_not_compared() -> None:
         found.measured["", row, "bleu"] = {1: of, 2: of}
     compare_rows(found)
     assert found.judged[0].verdict == "not learned"
+
+
+def test_a_claim_has_a_floor_of_its_own() -> None:
+    """It decides about this claim alone, beside the floor of the table, and the page states both."""
+    good, base = measured(REFERENCE), measured(broken(REFERENCE, 0.4, 1))
+    plain = {"says": "x", "metric": "bleu", "more": ["a"], "than": ["b"]}
+    for bound, says in ((95, "not learned"), (5, "held")):
+        claims = [plain, {**plain, "says": "y", "floor": {"metric": "bleu", "at_least": {"small": bound}}}]
+        rows = bleu(a=dict.fromkeys((1, 2, 3), good), b=dict.fromkeys((1, 2, 3), base))
+        found = result(rows, claims=claims, floor={**FLOOR, "at_least": {"small": 10}}, baseline="b")
+        compare_rows(found)
+        assert [judged.verdict for judged in found.judged] == ["held", says]
+        page = as_markdown(found)
+        assert f"Floor: BLEU of b is at least 10. Floor of the claim *y* alone: BLEU of b is at least {bound}." in page
+    assert found.judged[1].reason == ""
+
+
+def test_the_floor_of_a_claim_is_checked() -> None:
+    claims = [{"says": "x", "metric": "bleu", "more": ["a"], "than": ["b"], "floor": {**FLOOR, "metric": "ter"}}]
+    with pytest.raises(ValueError, match="floor: no metric 'ter'"):
+        result({}, claims=claims)
 
 
 def test_a_floor_of_a_series_is_that_of_its_best_label() -> None:

@@ -21,7 +21,16 @@ from phraseloom.reproduce.claims import Comparison, Draws, JudgedClaim
 from phraseloom.reproduce.measure import MeasuredValue, Meter, ValidationCurves, run_facts, validation_curves
 from phraseloom.reproduce.records import Record, machine, source_commit
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
-from phraseloom.reproduce.table import ClaimConfig, JsonMetric, MetricConfig, RunMetric, Scale, TableConfig, TextMetric
+from phraseloom.reproduce.table import (
+    ClaimConfig,
+    FloorConfig,
+    JsonMetric,
+    MetricConfig,
+    RunMetric,
+    Scale,
+    TableConfig,
+    TextMetric,
+)
 
 PARAMETERS = "parameters"
 NOT_STORED = "no interval: the sentences of this table are not stored"
@@ -230,7 +239,9 @@ class Judge:
             return replace(judged, verdict="path only", p=None, reason="")
         if not exact and not self._is_cost(claim.metric):
             places = [(task, some) for _, (task, rows) in comparisons for some in (rows[:2], rows[2:]) if some]
-            reason = next(filter(None, (self._not_learned(*place) for place in places)), None)
+            floors = [floor for floor in (self.result.table.floor, claim.floor) if floor is not None]
+            found = (self._not_learned(floor, *place) for floor in floors for place in places)
+            reason = next(filter(None, found), None)
             if reason is not None:
                 return replace(judged, verdict="not learned", p=None, reason=reason)
         return judged
@@ -240,19 +251,17 @@ class Judge:
         config = self.result.table.metrics.get(metric)
         return isinstance(config, RunMetric) and config.read not in ("perplexity", "bleu")
 
-    def _not_learned(self, task: str, rows: Sequence[str]) -> str | None:
+    def _not_learned(self, floor: FloorConfig, task: str, rows: Sequence[str]) -> str | None:
         """Why these rows cannot be compared: the baseline, or all of them, are below the floor."""
-        table, floor = self.result.table, self.result.table.floor
-        base = None if floor is None else floor.row or table.baseline
-        if floor is None or base is None:
+        base = floor.row or self.result.table.baseline
+        if base is None:
             return None
-        shortfalls = [self._shortfall(task, row) for row in rows]
-        return self._shortfall(task, base) or (shortfalls[0] if all(shortfalls) else None)
+        shortfalls = [self._shortfall(floor, task, row) for row in rows]
+        return self._shortfall(floor, task, base) or (shortfalls[0] if all(shortfalls) else None)
 
-    def _shortfall(self, task: str, row: str) -> str | None:
+    def _shortfall(self, floor: FloorConfig, task: str, row: str) -> str | None:
         """How a row misses the floor; None if it reaches the floor or has no such number."""
-        floor, result = self.result.table.floor, self.result
-        assert floor is not None
+        result = self.result
         cell = (task, row, floor.metric)
         series = result.series(cell)
         numbers = series.get(floor.label, []) if floor.label is not None else result.numbers(cell)

@@ -120,8 +120,8 @@ def _with_claims_of(current: TableConfig, stored: TableConfig, scale: Scale) -> 
     Rows and metrics that these claims need and the stored table lacks are added without numbers.
     """
     new, old = definition(current), definition(stored)
-    floor = [] if current.floor is None else [current.floor.metric]
-    metrics = {*floor, *(name for claim in current.claims for name in (claim.metric, claim.than_metric))}
+    floors = (floor.metric for floor in current.floors)
+    metrics = {*floors, *(name for claim in current.claims for name in (claim.metric, claim.than_metric))}
     rows = {row for claim in current.claims for row in claim.rows}
     for key, needed in (("metrics", metrics), ("rows", rows), ("tasks", set(current.tasks))):
         there = old.get(key, {})

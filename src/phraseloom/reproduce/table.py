@@ -209,6 +209,35 @@ class RowConfig(Config):
     paper: Numbers | dict[str, Numbers] = Field({})
 
 
+class FloorConfig(Config):
+    """What the baseline (or `row`) must reach before a scale gives verdicts: below it nothing was learned.
+
+    `at_least` (BLEU, accuracy) or `at_most` (perplexity, error rates), by scale; of a series `label`, or else its best number.
+    """
+
+    metric: Name
+    row: Name | None = None
+    label: str | None = None
+    at_least: dict[Scale, Number] = Field({})
+    at_most: dict[Scale, Number] = Field({})
+
+    @model_validator(mode="after")
+    def _is_one_bound(self) -> FloorConfig:
+        if bool(self.at_least) == bool(self.at_most):
+            raise ValueError("a floor has either at_least or at_most, with a number by scale")
+        return self
+
+    def bound(self, scale: Scale) -> float | None:
+        """The number to reach at a scale; None where there is none."""
+        found = (self.at_least or self.at_most).get(scale)
+        return None if found is None else float(found)
+
+    def reached(self, value: float, scale: Scale) -> bool:
+        """Whether a number is good enough."""
+        bound = self.bound(scale)
+        return bound is None or (value >= bound if self.at_least else value <= bound)
+
+
 class ClaimConfig(Config):
     """What the paper finds, as a comparison: the numbers of `more` (`less`, `equal`) against those of `than`.
 
@@ -220,7 +249,7 @@ class ClaimConfig(Config):
     without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there (a claim without
     it is not there); `budget`, what to know about the trainings beside their text and updates, such as the learning rate.
     `registered`: the hypothesis of a registered experiment that it is at scale small, such as `10 H3`; `caveat`: what keeps
-    its verdict from being about the mechanism.
+    its verdict from being about the mechanism. `floor`: one more floor, for this claim alone.
     """
 
     says: str
@@ -244,6 +273,7 @@ class ClaimConfig(Config):
     within: float | None = Field(None, gt=0)
     tasks: list[Name] | None = None
     scales: list[Scale] = Field(list(SCALES))
+    floor: FloorConfig | None = None
 
     @model_validator(mode="after")
     def _is_a_comparison(self) -> ClaimConfig:
@@ -285,35 +315,6 @@ class ClaimConfig(Config):
     def rows(self) -> list[str]:
         """All its rows."""
         return [*self.about, *self.than, *self.beyond]
-
-
-class FloorConfig(Config):
-    """What the baseline (or `row`) must reach before a scale gives verdicts: below it nothing was learned.
-
-    `at_least` (BLEU, accuracy) or `at_most` (perplexity, error rates), by scale; of a series `label`, or else its best number.
-    """
-
-    metric: Name
-    row: Name | None = None
-    label: str | None = None
-    at_least: dict[Scale, Number] = Field({})
-    at_most: dict[Scale, Number] = Field({})
-
-    @model_validator(mode="after")
-    def _is_one_bound(self) -> FloorConfig:
-        if bool(self.at_least) == bool(self.at_most):
-            raise ValueError("a floor has either at_least or at_most, with a number by scale")
-        return self
-
-    def bound(self, scale: Scale) -> float | None:
-        """The number to reach at a scale; None where there is none."""
-        found = (self.at_least or self.at_most).get(scale)
-        return None if found is None else float(found)
-
-    def reached(self, value: float, scale: Scale) -> bool:
-        """Whether a number is good enough."""
-        bound = self.bound(scale)
-        return bound is None or (value >= bound if self.at_least else value <= bound)
 
 
 class LengthsConfig(Config):
@@ -366,10 +367,10 @@ class TableConfig(Config):
             self._known(where, "task", claim.tasks or [], self.tasks)
         self._known("no_task", "task", self.no_task, self.tasks)
         self._known("baseline", "row", [self.baseline] if self.baseline else [], self.rows)
-        if self.floor is not None:
-            self._known("floor", "metric", [self.floor.metric], self.metrics)
-            self._known("floor", "row", [self.floor.row] if self.floor.row else [], self.rows)
-            if self.floor.row is None and self.baseline is None:
+        for floor in self.floors:
+            self._known("floor", "metric", [floor.metric], self.metrics)
+            self._known("floor", "row", [floor.row] if floor.row else [], self.rows)
+            if floor.row is None and self.baseline is None:
                 raise ValueError("floor: name its row, as the table has no baseline")
         for key, metric in self.metrics.items():
             if isinstance(metric, TimeMetric) and metric.relative_to is not None:
@@ -389,6 +390,11 @@ class TableConfig(Config):
     def _trains(self, config: ScaleConfig, row: str) -> bool:
         step = config.steps["train"]
         return row not in step.without and (step.rows is None or row in step.rows)
+
+    @property
+    def floors(self) -> list[FloorConfig]:
+        """The floor of the table, then those of single claims."""
+        return [floor for floor in (self.floor, *(claim.floor for claim in self.claims)) if floor is not None]
 
     def _measured(self) -> dict[str, Any]:
         return {**self.metrics, "parameters": None}

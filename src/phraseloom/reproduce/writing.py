@@ -25,7 +25,7 @@ from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.markup import markdown
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
 from phraseloom.reproduce.sentences import SENTENCES, write_sentences
-from phraseloom.reproduce.table import SCALES, TableConfig
+from phraseloom.reproduce.table import SCALES, FloorConfig, TableConfig
 
 Content = Mapping[str, Any]
 
@@ -317,19 +317,20 @@ def _claims(result: Result) -> str:
     said += [LEGEND["with two seeds"]] if two_seeds else []
     said += [LEGEND["between"]] if any(v.startswith(("between", "in this run")) for v in verdicts) else []
     said += [LEGEND[verdict] for verdict in ("not learned", "path only") if verdict in verdicts]
-    floor = _floor(result)
-    return f"## Claims\n\n{text}\n\n" + " ".join(said + ([floor] if floor else []))
+    floors = {f"of the claim *{judged.claim.says}* alone": judged.claim.floor for judged in result.judged}
+    said += [_floor(result, floor, of) for of, floor in ({"": result.table.floor} | floors).items()]
+    return f"## Claims\n\n{text}\n\n" + " ".join(filter(None, said))
 
 
-def _floor(result: Result) -> str:
+def _floor(result: Result, floor: FloorConfig | None, of: str) -> str:
     """What the baseline has to reach before there are verdicts."""
-    table, floor = result.table, result.table.floor
     bound = None if floor is None else floor.bound(result.scale)
     if floor is None or bound is None:
         return ""
-    side = "at least" if floor.at_least else "at most"
+    table, side = result.table, "at least" if floor.at_least else "at most"
     label = f" [{floor.label}]" if floor.label else ""
-    return f"Floor: {table.metrics[floor.metric].title}{label} of {floor.row or table.baseline} is {side} {bound:g}."
+    number = f"{table.metrics[floor.metric].title}{label} of {floor.row or table.baseline}"
+    return f"Floor {of}".rstrip() + f": {number} is {side} {bound:g}."
 
 
 def _p(p: float | None) -> str:
