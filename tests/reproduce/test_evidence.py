@@ -191,9 +191,33 @@ def test_the_short_table_has_the_claims_with_several_seeds(tmp_path: Path) -> No
     store(tmp_path, {**several, "claims": [undecided]}, "small/002-table1")
     assert "undecided (few seeds; exploration)" in evidence_table(tmp_path)
     assert short_rows(tmp_path)[-1][-1] == "undecided (exploration)"
-    several["definition"]["metrics"]["bleu"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
+    several["definition"]["metrics"]["bleu"] = {"kind": "run", "title": "updates", "read": "updates"}
     store(tmp_path, several, "small/002-table1")
-    assert short_rows(tmp_path)[-1][2] == "+1.25 (+0.25 … +2.25) perplexity"
+    assert short_rows(tmp_path)[-1][2] == "+1.25 (+0.25 … +2.25) updates"
+
+
+RUN = {"kind": "run", "title": "perplexity", "read": "perplexity"}
+SCORED = {"kind": "json", "title": "perplexity", "file": "f", "at": "a", "by_sentence": "b", "form": "exp"}
+
+
+@pytest.mark.parametrize("metric", [RUN, SCORED])
+def test_the_short_table_has_perplexities_in_per_cent(tmp_path: Path, metric: dict[str, Any]) -> None:
+    """Of the row that is compared with, which has 50 here and 20 in the paper; the long table has them as they are."""
+    claim = {"says": "new", "where": "§5", "short": "new", "metric": "bleu", "less": ["a"], "than": ["base"]}
+    stored = {**table(comparison("a < base", -5.0), claim=claim), "table": "002-table1"}
+    stored["definition"]["metrics"]["bleu"] = metric
+    for row, mean in zip(stored["rows"], (50.0, 45.0, 40.0), strict=True):
+        row |= {"task": "", "metrics": {"bleu": {"mean": mean}}}
+    store(tmp_path, stored, "small/002-table1")
+    assert short_rows(tmp_path)[-1][1:3] == ["+10.0 %", "−10.0 % (−12.0 … −8.0) perplexity"]
+    assert cells(evidence_table(tmp_path))[0][2:4] == ["+2.00", "−5.00 (−6.00 … −4.00)"]
+    del stored["definition"]["rows"]["base"]["paper"]
+    store(tmp_path, stored, "small/002-table1")
+    assert short_rows(tmp_path)[-1][1:3] == ["–", "−10.0 % (−12.0 … −8.0) perplexity"]
+    claim |= {"than": [], "value": 40.0}
+    stored["claims"][0]["comparisons"] = [comparison("a < 40", -5.0)]
+    store(tmp_path, stored, "small/002-table1")
+    assert short_rows(tmp_path)[-1][2] == "−5.00 (−6.00 … −4.00) perplexity"
 
 
 def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:

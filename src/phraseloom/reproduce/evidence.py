@@ -14,7 +14,12 @@ log-likelihood of the reference on the test set,
 
 The short table has only the claims with a short wording (`short`) whose rows have several seeds. It is in groups of papers,
 each with the number of its verdicts: first the claims of the papers, then our own questions. A claim that several tables test
-is named once. Tables of no paper are left out.
+is named once. Tables of no paper are left out. Perplexities of different texts are not comparable, nor are their differences;
+so the short table has, of the paper and here,
+
+    100 · (perplexity of one row − that of the other) / that of the other, per cent
+
+and the ends of the interval divided by the same number.
 """
 
 from __future__ import annotations
@@ -37,7 +42,15 @@ from phraseloom.metrics.seeds import LEVEL
 from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result, paper_result
 from phraseloom.reproduce.stored import judged_table, read_numbers
-from phraseloom.reproduce.table import ClaimConfig, TableConfig, all_tables, load_table
+from phraseloom.reproduce.table import (
+    ClaimConfig,
+    JsonMetric,
+    MetricConfig,
+    RunMetric,
+    TableConfig,
+    all_tables,
+    load_table,
+)
 from phraseloom.reproduce.writing import JSON, MARKDOWN, read_table, stored_tables
 
 BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
@@ -361,6 +374,10 @@ def _claim(
     word = stored["verdict"]
     doubt = claim.caveat or ("" if registered else origin)
     word = f"{word} ({doubt})" if doubt else f"**{word}**" if word in LOUD else word
+    bases = _compared_with(table, claim, content["rows"], weakest["says"]) if _is_perplexity(metric) else None
+    if bases is not None:
+        ours = _difference(_per_cent(weakest["difference"], bases[0]), 1, " %")
+        paper = "–" if theirs is None or bases[1] is None else f"{_signed(100 * theirs / bases[1], 1)} %"
     here = ours if title.startswith("BLEU") else f"{ours} {title}"
     return ClaimEvidence(
         name,
@@ -379,6 +396,33 @@ def _claim(
         papers=theirs,
         on_bleu=title.startswith("BLEU"),
     )
+
+
+def _is_perplexity(metric: MetricConfig | None) -> bool:
+    return (isinstance(metric, JsonMetric) and metric.form == "exp") or (
+        isinstance(metric, RunMetric) and metric.read == "perplexity"
+    )
+
+
+def _compared_with(
+    table: TableConfig, claim: ClaimConfig, rows: Sequence[Mapping[str, Any]], says: str
+) -> tuple[float, float | None] | None:
+    """The number of the row that a comparison is with, here and in the paper; None if it is not with one row."""
+    judge = Judge(paper_result(table, "paper"))
+    named = zip(judge.pairs(claim), judge.comparisons(claim), strict=True)
+    pair = next((pair for pair, (comparison, _) in named if comparison.says == says), None)
+    if pair is None or pair.other is None or pair.beyond or pair.than_label:
+        return None
+    entries = (r["metrics"].get(pair.metric) for r in rows if (r["task"], r["row"]) == (pair.task, pair.other))
+    ours = next((entry["mean"] for entry in entries if entry and entry["mean"]), None)
+    theirs = table.paper_of(pair.other, pair.task).get(pair.metric)
+    return None if ours is None else (pair.times * ours, None if theirs is None else pair.times * theirs)
+
+
+def _per_cent(difference: Mapping[str, Any], base: float) -> dict[str, Any]:
+    """A difference in per cent of `base`."""
+    ends = {key: difference[key] for key in ("mean", "low", "high")}
+    return {**difference, **{key: None if end is None else 100 * end / base for key, end in ends.items()}}
 
 
 def _directions(table: TableConfig) -> str:
@@ -411,8 +455,8 @@ def _paper(table: TableConfig, claim: ClaimConfig, says: str) -> float | None:
     return next((c.difference.mean for c, _ in comparisons if c.says == says and c.difference is not None), None)
 
 
-def _difference(difference: Mapping[str, Any], decimals: int) -> str:
-    text = _signed(difference["mean"], decimals)
+def _difference(difference: Mapping[str, Any], decimals: int, unit: str = "") -> str:
+    text = _signed(difference["mean"], decimals) + unit
     if difference["exact"]:
         return text
     if difference["low"] is None or difference["high"] is None:
