@@ -97,6 +97,24 @@ HELP = "--help"
 TEXTS[HELP] = "\n".join(line for _, line in VERBS.values()) + "\n" + document()
 
 
+STORED = [
+    *sorted((ROOT / "recipes" / "tables").glob("*.yaml")),
+    *sorted((ROOT / "docs" / "results").glob("*/*/table.[jm]*")),
+]
+
+
+def test_pages_say_in_which_sense_no_test_sentence_is_in_the_training_text() -> None:
+    """Letter by letter is not all: `phraseloom decontaminate` finds pairs that differ in case and punctuation."""
+    texts = TEXTS | {str(path): path.read_bytes().decode() for path in STORED}
+    said = {
+        name for name, text in texts.items() if re.search(r"No (test )?sentence (of either )?is in the training", text)
+    }
+    exact = {
+        name for name in said if re.search(r"in the training text letter by letter.{1,99}punctuation", texts[name])
+    }
+    assert said == exact and len(said) >= 7, said - exact
+
+
 SOURCES = sorted((ROOT / "src/phraseloom").rglob("*.py"))
 
 
