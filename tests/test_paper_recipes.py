@@ -353,6 +353,14 @@ def test_outputs_of_paper_003(file: str, output: str, parameters: int, words: in
     assert sum(p.numel() for p in model.parameters()) == parameters
 
 
+def test_the_page_of_paper_003_names_the_rule_of_the_released_program() -> None:
+    """Recipes and pages join phrases as the paper's text has it; the option for its program is one of both commands."""
+    page = (PAPER_003 / "README.md").read_bytes().decode()
+    assert "`--rule aligned`, as the paper's text has it. Its released program" in page
+    assert "`phrases segment --rule released`" in page and "(also of `phrases mwt`)" in page
+    assert "## Joining: `phrases segment`" in (ROOT.parent / "docs" / "phrases.md").read_bytes().decode()
+
+
 @pytest.mark.parametrize("path", sorted(PAPER_003.glob("table*.yaml")), ids=lambda p: p.stem)
 def test_settings_of_paper_003(path: Path) -> None:
     """Those of the released program: both papers' models, and the softmax beside them."""
