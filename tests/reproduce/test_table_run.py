@@ -10,12 +10,14 @@ import re
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from phraseloom.errors import CorruptError, InterruptedRun, UsageError
+from phraseloom.models import device
 from phraseloom.reproduce.plan import CostEstimate, Speed, speed_here, speed_of
 from phraseloom.reproduce.sentences import read_sentences
 from phraseloom.reproduce.stored import read_result, recompute, take_rows
@@ -426,6 +428,20 @@ def test_the_plan_counts_and_estimates(make: Callable[..., Any], tmp_path: Path)
     make()
     plan, options = make(plan_only=True)
     assert "train 2/2" in plan_text(plan, options)
+
+
+def test_the_precision_of_all_trainings(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "bf16_cost", lambda: 30.0)
+    warning = "warning: trainings are in bf16, and on this CPU a product in bf16 takes 30 times as long as in fp32"
+    plan, options = make(plan_only=True, precision="bf16")
+    assert all(step.argv[-1] == "training.precision=bf16" for step in plan.trainings) and len(plan.trainings) == 2
+    assert warning in plan_text(plan, options) and "All trainings in bf16 (--precision)." in plan_text(plan, options)
+    assert warning not in plan_text(plan, replace(options, on="slurm"))
+    monkeypatch.setattr(device, "bf16_cost", lambda: 0.6)
+    assert warning not in plan_text(plan, options)
+    identities = {step.identity for step in plan.trainings}
+    plan, options = make(plan_only=True)
+    assert not identities & {step.identity for step in plan.trainings} and "--precision" not in plan_text(plan, options)
 
 
 def test_finished_trainings_tell_the_speed(make: Callable[..., Any]) -> None:

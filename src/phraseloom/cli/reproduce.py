@@ -103,6 +103,10 @@ class RunOptions:
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="Estimate for this GPU: V100, A100, H100, H200, RTX4090.")
     ] = None
+    precision: Annotated[
+        Literal["fp32", "bf16"] | None,
+        typer.Option(help="Precision of all trainings, in place of the recipes'. The table then says so."),
+    ] = None
     train_paper: Annotated[
         bool, typer.Option("--train-paper", help="With --scale paper: really train, which takes GPU-days.")
     ] = False
@@ -125,6 +129,7 @@ class RunOptions:
             slurm=_slurm(self.slurm or [], self.on),
             step=self.step,
             rows_from=self.rows_from,
+            precision=self.precision,
         )
 
 

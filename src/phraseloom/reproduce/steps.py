@@ -203,6 +203,7 @@ class Steps:
     """The steps of a table at a scale, created on demand.
 
     `work`: the folder of all steps of this scale; `recipes`: the folder of recipes; `root`: the folder of corpora.
+    `training`: last changes to the recipe of every training.
     """
 
     table: TableConfig
@@ -210,6 +211,7 @@ class Steps:
     work: Path
     recipes: Path
     root: str = "."
+    training: tuple[str, ...] = ()
     made: dict[tuple[str, StepScope], Step] = field(default_factory=dict)
     _open: list[tuple[str, StepScope]] = field(default_factory=list)
     _folders: dict[str, Path] = field(default_factory=dict)
@@ -267,6 +269,8 @@ class Steps:
         words: list[tuple[str, str]] = []
         for word in config.run:
             words += [fill(change) for change in self._changes(place)] if word == "{overrides}" else [fill(word)]
+        if config.run[0] == "train":
+            words += [(change, change) for change in self.training]
         stdin = [fill(path) for path in config.stdin]
         trained = Path(words[1][0]) if config.run[0] == "train" and "{recipe" in "".join(config.run[1:2]) else None
         content = [name, [digest for _, digest in words], [digest for _, digest in stdin], config.stdout]

@@ -34,7 +34,8 @@ class TableOptions:
     """The options of `reproduce`. `flops`, `gpu`: the speed for estimates; `train_paper`: also train at scale paper.
 
     `on`: who runs the steps, with `slurm`, options of sbatch. `step`: the identity of the only step to run, or its beginning.
-    `rows_from`: the folder of a stored table, which gives the rows and seeds that are not run here.
+    `rows_from`: the folder of a stored table, which gives the rows and seeds that are not run here. `precision`: of all
+    trainings, in place of the recipes'; the description of the scale then says so.
     """
 
     scale: Scale = "tiny"
@@ -51,6 +52,7 @@ class TableOptions:
     slurm: Mapping[str, str] = field(default_factory=dict)
     step: str | None = None
     rows_from: Path | None = None
+    precision: Literal["fp32", "bf16"] | None = None
 
     @property
     def trains(self) -> bool:
@@ -75,7 +77,12 @@ def _open_steps(name: str, recipes: Path, options: TableOptions) -> Steps:
     config = table.scales[options.scale]
     if config.not_done is not None:
         raise UsageError(f"{path.stem} is not made at scale {options.scale}: {config.not_done.strip()}")
-    return Steps(table, options.scale, options.folder / options.scale / STEPS, recipes, options.root)
+    training: tuple[str, ...] = ()
+    if options.precision is not None:
+        training = (f"training.precision={options.precision}",)
+        says = f"{config.says.strip()} All trainings in {options.precision} (--precision)."
+        table.scales[options.scale] = config.model_copy(update={"says": says.strip()})
+    return Steps(table, options.scale, options.folder / options.scale / STEPS, recipes, options.root, training)
 
 
 def check_table_data(name: str, recipes: Path, options: TableOptions) -> CheckedData:
@@ -101,8 +108,20 @@ def speeds(plan: Plan, options: TableOptions) -> dict[str, Speed]:
 
 
 def plan_text(plan: Plan, options: TableOptions) -> str:
-    """The plan as text."""
-    return render(plan, speeds(plan, options))
+    """The plan as text, with a warning if this CPU is slow in the precision of its trainings."""
+    text = render(plan, speeds(plan, options))
+    left = [step.identity for step in plan.trainings if plan.records[step.identity].state != "done"]
+    reduced = any(plan.estimates[identity].precision == "bf16" for identity in left)
+    if not reduced or not options.trains or options.on == "slurm" or visible_devices():
+        return text
+    from phraseloom.models.device import SLOW, bf16_cost
+
+    if (cost := bf16_cost()) <= SLOW:
+        return text
+    return (
+        f"{text.rstrip()}\nwarning: trainings are in bf16, and on this CPU a product in bf16 takes {cost:.0f} times as long as "
+        "in fp32, which the times above do not know; --precision fp32 trains in fp32\n"
+    )
 
 
 def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[Result, Path]:
