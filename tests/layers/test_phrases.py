@@ -197,3 +197,13 @@ def test_transparent_attention_is_that_of_the_loops() -> None:
     for found, wanted in zip(mixture(levels), expected, strict=True):
         np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=0, atol=1e-12)
     torch.testing.assert_close(mixture.shares().sum(0), torch.ones(2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("basis", ["sentence", "batch"])
+@pytest.mark.parametrize("lengths", [[1], [7, 7], [3, 20, 1], [60, 59, 9], [9, 0, 4]])
+def test_the_host_counts_what_the_sizes_say(basis: Any, lengths: list[int]) -> None:
+    """The segmenter knows the counts from the lengths; phrases of trees read them from their sizes."""
+    segments = TensorSegmenter(basis=basis)(torch.tensor(lengths), max(lengths))
+    assert segments.counts == PhraseSegments(segments.sizes_BP, max(lengths)).counts
+    assert segments.sizes_BP.sum(1).tolist() == lengths
+    assert (segments.padding is None) == (len(set(lengths)) == 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,12 +19,30 @@ from torch import Tensor
 from phraseloom.layers.attention.masks import Visibility
 
 
-class PhraseSegments:
-    """The phrases of a batch of sentences of `length` tokens, padding included."""
+class SegmentCounts(NamedTuple):
+    """What the host has to know of the phrases of a batch: the tokens of the longest phrase, the tokens in phrases of the
+    sentence that has the fewest, and the phrases of the sentence that has the fewest."""
 
-    def __init__(self, sizes_BP: Tensor, length: int) -> None:
+    longest: int
+    tokens: int
+    phrases: int
+
+
+class PhraseSegments:
+    """The phrases of a batch of sentences of `length` tokens, padding included. `counts`: if the host knows them already."""
+
+    def __init__(self, sizes_BP: Tensor, length: int, counts: SegmentCounts | None = None) -> None:
         self.sizes_BP, self.length = sizes_BP, length
+        self._known = counts
         self._member: Tensor | None = None
+
+    @cached_property
+    def counts(self) -> SegmentCounts:
+        """The counts; where the host does not know them, it waits for the device once."""
+        if self._known is not None:
+            return self._known
+        counts = (self.sizes_BP.max(), self.ends[:, -1].min(), (self.sizes_BP > 0).sum(1).min())
+        return SegmentCounts(*torch.stack(counts).tolist())
 
     @cached_property
     def ends(self) -> Tensor:
@@ -34,8 +52,9 @@ class PhraseSegments:
     @cached_property
     def padding(self) -> Tensor | None:
         """Tokens outside every phrase, (B, S); None if there are none."""
-        padding = torch.arange(self.length, device=self.sizes_BP.device)[None] >= self.ends[:, -1:]
-        return padding if bool(padding.any()) else None
+        if self.counts.tokens >= self.length:
+            return None
+        return torch.arange(self.length, device=self.sizes_BP.device)[None] >= self.ends[:, -1:]
 
     @cached_property
     def outside(self) -> Tensor:
@@ -47,10 +66,9 @@ class PhraseSegments:
     @cached_property
     def visibility(self) -> Visibility:
         """The mask of the phrases: those that do not exist are hidden."""
-        counts = (self.sizes_BP > 0).sum(1)
         phrases = self.sizes_BP.shape[1]
-        whole = bool((counts == phrases).all())
-        return Visibility(key_length=phrases, lengths_B=None if whole else counts, device=self.sizes_BP.device)
+        lengths_B = None if self.counts.phrases == phrases else (self.sizes_BP > 0).sum(1)
+        return Visibility(key_length=phrases, lengths_B=lengths_B, device=self.sizes_BP.device)
 
     def spans(self, row: int) -> list[tuple[int, int]]:
         """The phrases of one sentence as half-open spans of tokens."""
@@ -70,7 +88,7 @@ class PhraseSegments:
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:
         """The token at each place of each phrase, and True if there is none, (B, P, M); M is the longest phrase."""
-        place = torch.arange(max(int(self.sizes_BP.max()), 1), device=self.sizes_BP.device)
+        place = torch.arange(max(self.counts.longest, 1), device=self.sizes_BP.device)
         none = place >= self.sizes_BP[..., None]
         token = (self.ends - self.sizes_BP)[..., None] + place
         return token.clamp_(max=self.length - 1), none
@@ -108,10 +126,17 @@ class TensorSegmenter:
         self.max_tokens, self.min_chunks, self.floor, self.basis = max_tokens, min_chunks, floor, basis
 
     def __call__(self, lengths_B: Tensor, length: int) -> PhraseSegments:
-        """Real lengths (including EOS) and the padded length → the phrases."""
-        tokens = lengths_B if self.basis == "sentence" else torch.full_like(lengths_B, length)
-        chunk = ((tokens + self.min_chunks - 1) // self.min_chunks).clamp(max=self.max_tokens).clamp(min=self.floor)
-        most = int(((lengths_B + chunk - 1) // chunk).max())
-        starts = torch.arange(most, device=lengths_B.device) * chunk[:, None]
-        sizes = torch.minimum((lengths_B[:, None] - starts).clamp(min=0), chunk[:, None])
-        return PhraseSegments(sizes, length)
+        """Real lengths (including EOS) and the padded length → the phrases. Waits for the lengths, and for nothing else."""
+        tokens_B = lengths_B if self.basis == "sentence" else torch.full_like(lengths_B, length)
+        size_B1 = (-(-tokens_B // self.min_chunks)).clamp(max=self.max_tokens).clamp(min=self.floor)[:, None]
+        lengths = lengths_B.tolist()
+        cut = [(tokens, self._size(tokens if self.basis == "sentence" else length)) for tokens in lengths]
+        phrases = [-(-tokens // size) for tokens, size in cut]
+        counts = SegmentCounts(max(min(both) for both in cut), min(lengths), min(phrases))
+        starts_BP = torch.arange(max(phrases), device=lengths_B.device) * size_B1
+        sizes_BP = torch.minimum((lengths_B[:, None] - starts_BP).clamp(min=0), size_B1)
+        return PhraseSegments(sizes_BP, length, counts)
+
+    def _size(self, tokens: int) -> int:
+        """n, for a sentence of so many tokens."""
+        return max(min(self.max_tokens, -(-tokens // self.min_chunks)), self.floor)
