@@ -126,7 +126,9 @@ def test_beam_search_by_their_rule_and_int8(exported: Path, tmp_path: Path) -> N
     pieces = [ours.tokenizer.source.pieces(line) for line in world(20)]
     expected = [t.tokens for t in ours.translate(world(20), beam=4)]
     for folder in (exported, tmp_path / "int8"):
-        result = ctranslate2.Translator(str(folder), intra_threads=1).translate_batch(pieces, beam_size=4)
+        # float32: its int8 products saturate on CPUs without VNNI, whatever the weights are
+        theirs = ctranslate2.Translator(str(folder), intra_threads=1, compute_type="float32")
+        result = theirs.translate_batch(pieces, beam_size=4)
         same = sum(r.hypotheses[0] == t for r, t in zip(result, expected, strict=True))
         assert same >= 10, (folder.name, same)
 
