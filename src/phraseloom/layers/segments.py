@@ -138,5 +138,5 @@ class TensorSegmenter:
         return PhraseSegments(sizes_BP, length, counts)
 
     def _size(self, tokens: int) -> int:
-        """n, for a sentence of so many tokens."""
+        """n, for a sentence of this many tokens."""
         return max(min(self.max_tokens, -(-tokens // self.min_chunks)), self.floor)
