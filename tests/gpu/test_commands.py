@@ -1,4 +1,4 @@
-"""Commands on a GPU: training as on the CPU, resume, and every verb with --device."""
+"""Commands on a GPU: training as on the CPU, resume, and verbs with --device cuda."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_training_has_the_losses_of_the_cpu(name: str, text: Path) -> None:
     ]
     assert losses(found[1]) and losses(found[1]) == pytest.approx(losses(found[0]), rel=1e-2)
     log = (text / f"{name}-cuda" / "train.log").read_text(encoding="utf-8")
-    assert torch.cuda.get_device_name(0) in log or "cuda" in log
+    assert "on cuda:0" in log
 
 
 @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ def test_a_verb_says_what_it_says_on_the_cpu(name: str, command: Command, projec
         found.append(done.out.split())
     if name == "score":
         assert [float(x) for x in found[1]] == pytest.approx([float(x) for x in found[0]], abs=2e-3)
-    elif name not in ("report", "diff"):
+    elif name not in ("report", "diff"):  # they print the time that they took
         assert found[1] == found[0]

@@ -128,15 +128,10 @@ class TensorSegmenter:
     def __call__(self, lengths_B: Tensor, length: int) -> PhraseSegments:
         """Real lengths (including EOS) and the padded length → the phrases. Waits for the lengths, and for nothing else."""
         tokens_B = lengths_B if self.basis == "sentence" else torch.full_like(lengths_B, length)
-        size_B1 = (-(-tokens_B // self.min_chunks)).clamp(max=self.max_tokens).clamp(min=self.floor)[:, None]
-        lengths = lengths_B.tolist()
-        cut = [(tokens, self._size(tokens if self.basis == "sentence" else length)) for tokens in lengths]
-        phrases = [-(-tokens // size) for tokens, size in cut]
-        counts = SegmentCounts(max(min(both) for both in cut), min(lengths), min(phrases))
-        starts_BP = torch.arange(max(phrases), device=lengths_B.device) * size_B1
-        sizes_BP = torch.minimum((lengths_B[:, None] - starts_BP).clamp(min=0), size_B1)
+        size_B = (-(-tokens_B // self.min_chunks)).clamp(max=self.max_tokens).clamp(min=self.floor)
+        lengths, cut = torch.stack((lengths_B, size_B)).tolist()
+        phrases = [-(-tokens // size) for tokens, size in zip(lengths, cut, strict=True)]
+        counts = SegmentCounts(max(map(min, lengths, cut)), min(lengths), min(phrases))
+        starts_BP = torch.arange(max(phrases), device=lengths_B.device) * size_B[:, None]
+        sizes_BP = torch.minimum((lengths_B[:, None] - starts_BP).clamp(min=0), size_B[:, None])
         return PhraseSegments(sizes_BP, length, counts)
-
-    def _size(self, tokens: int) -> int:
-        """n, for a sentence of this many tokens."""
-        return max(min(self.max_tokens, -(-tokens // self.min_chunks)), self.floor)
