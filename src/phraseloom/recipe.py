@@ -20,7 +20,7 @@ from pydantic import AfterValidator, TypeAdapter, model_validator
 
 from phraseloom.config import Config, Place, Places, Whole, merge, one_of, read_yaml, set_override, validate, value_at
 from phraseloom.options.data import DataConfig, TextDataConfig
-from phraseloom.options.decoding import DecodingConfig, GenerationConfig
+from phraseloom.options.decoding import AUTO, DecodingConfig, GenerationConfig
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import ModelConfig, WordOrPhraseConfig
 from phraseloom.options.training import TrainingConfig
@@ -70,6 +70,15 @@ class Recipe(Config):
             raise ValueError(
                 "training.guided_alignment needs word links: data.train.0.links: FILE, one line of i-j per pair "
                 "(phraseloom align train and align apply make some)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_lexicon_comes_from_somewhere(self) -> Recipe:
+        if self.decoding.lexicon == AUTO and self.data.target_phrases is None:
+            raise ValueError(
+                "decoding.lexicon: auto takes the lexicon that prepare makes with data.target_phrases; for other data, name a "
+                "file of phraseloom align lexicon"
             )
         return self
 

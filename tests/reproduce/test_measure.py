@@ -145,6 +145,20 @@ def test_run_folders(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     (run / "timing.jsonl").write_text('{"update": 9, "seconds": 4.0, "target_tokens": 200}\n')
     assert run_facts(run) == {"updates": 9, "seconds": 4.0, "tokens_per_second": 50.0, "perplexity": 7.5, "bleu": 4.0}
+    trained = [{"update": u, "epoch": (u - 1) // 4, "loss": 1.0, "examples": 10 + u} for u in range(1, 10)]
+    records[0]["best"] = True
+    records[1]["best"] = False
+    (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*trained, *records]))
+    (run / "timing.jsonl").write_text('{"update": 4, "seconds": 2.0}\n{"update": 8, "seconds": 4.0}\n')
+    counted = {
+        "pairs_per_second": 116 / 4,
+        "epochs_to_best": 2,
+        "seconds_to_best": 2.5,
+    }  # pairs of the 8 updates with a time
+    assert run_facts(run).items() >= counted.items()
+    del trained[3]["examples"]  # a run that an earlier version began
+    (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*trained, *records]))
+    assert "pairs_per_second" not in run_facts(run)
     data = {"kind": "run", "title": "t", "read": "perplexity", "folder": "{look}/run"}
     assert read.measure(RunMetric.model_validate(data), place).value == 7.5
     missing = read.measure(RunMetric.model_validate({**data, "read": "parameters"}), place)

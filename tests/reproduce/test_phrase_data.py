@@ -188,6 +188,32 @@ def test_two_commands_give_a_model_with_a_gate(
         make_phrase_data(rare, say=said.append)
 
 
+def test_the_model_takes_the_lexicon_of_the_steps(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["decoding.unknown=replace", "decoding.lexicon=auto", "training.fertility=null"]
+    with training_in_this_process():
+        assert run(["train", "recipe.yaml", *changes]) == 0
+    (made,) = prepared.glob("dataset.phrases/steps/lexicon-*/lexicon.tsv")
+    rows = [line.split("\t")[:2] for line in made.read_text().splitlines()]
+    stored = (prepared / "runs" / "phrases" / "best" / "lexicon.tsv").read_text()
+    assert ["haus", "house"] in rows and stored == "".join("\t".join(row) + "\n" for row in rows)
+
+    made.unlink()
+    capsys.readouterr()
+    assert run(["train", "recipe.yaml", *changes, "--run", "other"]) == 1
+    assert "no lexicon for decoding.lexicon: auto; phraseloom prepare RECIPE --overwrite" in capsys.readouterr().err
+    assert not Path("other").exists()
+
+
+def test_an_automatic_lexicon_needs_the_steps(prepared: Path) -> None:
+    own = ["data.target_phrases=null", "data.subwords.joined=true", "data.subwords.vectors=more.vec"]
+    plain = [*own, "training.fertility=null"]
+    with pytest.raises(
+        UsageError, match=r"the lexicon that prepare makes with data.target_phrases; for other data, name"
+    ):
+        load_recipe("recipe.yaml", [*plain, "decoding.lexicon=auto"])
+    load_recipe("recipe.yaml", [*plain, "decoding.lexicon=made.tsv"])
+
+
 def test_labels_of_other_phrases_than_those_of_the_dataset_are_refused(
     prepared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

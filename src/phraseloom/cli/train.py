@@ -58,6 +58,7 @@ def command(
     from phraseloom.training.run import run_recipe
 
     folder = run or Path("runs") / loaded.name
+    loaded = _with_lexicon(loaded)
     labels = None if is_child() else _labels(loaded)  # before a training of hours whose last stage would lack them
     try:
         run_recipe(loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to, draw=draw_after_training)
@@ -71,6 +72,18 @@ def command(
         raise
     if isinstance(loaded, Recipe) and labels is not None:
         _add_fertility(loaded, folder, labels)
+
+
+def _with_lexicon(recipe: AnyRecipe) -> AnyRecipe:
+    """The recipe with the lexicon that `prepare` made, for `decoding.lexicon: auto`. Raises FileProblem if there is none."""
+    from phraseloom.options.decoding import AUTO
+    from phraseloom.recipe import Recipe
+    from phraseloom.reproduce.phrase_data import find_lexicon
+
+    if not isinstance(recipe, Recipe) or recipe.decoding.lexicon != AUTO or not Path(recipe.data.folder).is_dir():
+        return recipe
+    decoding = recipe.decoding.model_copy(update={"lexicon": str(find_lexicon(recipe.data))})
+    return recipe.model_copy(update={"decoding": decoding})
 
 
 def _labels(recipe: AnyRecipe) -> Labels | None:

@@ -120,13 +120,17 @@ def _mean_is_none(value: Any) -> Any:
     return None if value == "mean" else value
 
 
+AUTO = "auto"  # of `lexicon`
+
+
 class DecodingConfig(Config):
     """Options of search and of the translator; the description of each field says what it does.
 
     Where the bounds of length cross, `max_length` holds. A batch holds fewer than `batch_sentences` sentences if they have
     more than `batch_tokens` source tokens. Each of the `workers` uses one core; 1 lets torch use several cores.
     `alignment_layer` None is the last layer but one (or the only one), `alignment_head` None is the mean of all heads.
-    `unknown`: keep writes U+2047, replace takes a source word (`decoding/parts.py`). `phrase_odds` and `gate_weight` have no
+    `unknown`: keep writes U+2047, replace takes a source word (`decoding/parts.py`). `lexicon`: in a recipe with
+    `data.target_phrases`, auto is the one that `prepare` makes. `phrase_odds` and `gate_weight` have no
     effect on a model without a gate (`docs/continuous_output.md`). `docs/alignment.md` and
     `docs/decoding.md` explain the methods of alignment, the stopping rules, sampling and minimum Bayes risk.
     """

@@ -20,7 +20,7 @@ from phraseloom.metrics.bleu import T2T, Scorer, bleu_by_length, count_tokens, m
 from phraseloom.metrics.compare import Summed
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.report.run.folders import describe_model
-from phraseloom.report.run.history import read_history, training_speed
+from phraseloom.report.run.history import RunHistory, is_finite, read_history, training_speed
 from phraseloom.reproduce.steps import StepNotMade, Steps, StepScope
 from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines
@@ -190,18 +190,38 @@ def _is_number(value: Any) -> bool:
 
 
 def run_facts(run: Path) -> dict[str, float]:
-    """The facts of a run folder: updates, seconds, best validation, parameters, tokens per second."""
+    """The facts of a run folder: updates, seconds, best validation, parameters; tokens and pairs per second.
+
+    `epochs_to_best` (the first is 1) and `seconds_to_best`: of training until the validation whose model is `best`. A fact that
+    the run does not say is left out.
+    """
     history = read_history(run)
     facts: dict[str, float] = {}
     if history.training or history.validation:
         facts["updates"] = max([*history.training, *history.validation])
     facts |= {name: value for name, value in training_speed(run).items() if value is not None}
+    facts |= _counted(history)
     for key in ("perplexity", "bleu"):
         _, values = history.curve(key, of="validation")
         if len(values):
             facts[key] = float(values.max() if key == "bleu" else values.min())
     if (run / "best").exists():
         facts["parameters"] = float(describe_model(run / "best", verify=False).get("parameters") or 0)
+    return facts
+
+
+def _counted(history: RunHistory) -> dict[str, float]:
+    """What the logs of a run say about pairs, epochs and time; runs of earlier versions did not count pairs."""
+    facts: dict[str, float] = {}
+    known, seconds = history.clock()
+    counted, examples = history.curve("examples")
+    if len(known) and len(counted) == len(history.training) > 0:
+        facts["pairs_per_second"] = float(examples[counted <= known[-1]].sum() / seconds[-1])
+    best = max(history.best, default=None)
+    if best in history.training and is_finite(history.training[best].get("epoch")):
+        facts["epochs_to_best"] = history.training[best]["epoch"] + 1.0
+    if best is not None and len(known) and best <= known[-1]:
+        facts["seconds_to_best"] = float(np.interp(best, known, seconds))
     return facts
 
 

@@ -46,6 +46,7 @@ FILTER_OPTION = re.compile(r"--([a-z-]+)(?: (?!--|-o)(\S+))?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
 LINES = "lines.txt"  # of `phrases mwt`
+LEXICON = "lexicon.tsv"  # of `align lexicon`
 ROW, CLEAN, SIDES = "data", "clean", ("source", "target")
 NO_CANDIDATE = re.compile(r"no candidate: (.*? several target words); (.*? without links);")  # of `phrases extract`
 NO_PHRASE = re.compile(r"no candidate passed the filters: (.*?);")  # of `phrases filter`
@@ -250,9 +251,7 @@ def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
     Raises FileProblem if one is missing, UsageError if the dataset was prepared with other phrases than those of `config`, or
     if its text is older than the labels.
     """
-    phrases, vectors = _options(config)
-    steps = _steps(config, phrases, vectors, Path())
-    made = {name: steps.step(name, StepScope("", ROW)) for name in steps.config.steps}
+    made = _made(config, Path())
     splits = dict[str, SplitInfo](read_index(Path(config.folder)).splits.items())
     texts = _texts(config, made)
     labels = {split: pair for split, pair in _labels(config, made).items() if split in splits}
@@ -276,6 +275,21 @@ def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
                 hint = "an interrupted prepare leaves this: run phraseloom prepare RECIPE --overwrite"
                 raise UsageError(what, file=config.folder, hint=hint)
     return labels
+
+
+def find_lexicon(config: DataConfig) -> Path:
+    """The lexicon that `prepare` made with the phrases of the target. Raises FileProblem if there is none."""
+    path = _made(config, Path())["lexicon"].folder / LEXICON
+    if not path.is_file():
+        hint = "phraseloom prepare RECIPE --overwrite, with the same KEY=VALUE, writes it"
+        raise FileProblem("no lexicon for decoding.lexicon: auto", file=path, hint=hint)
+    return path
+
+
+def _made(config: DataConfig, root: Path) -> dict[str, Step]:
+    """The steps of a recipe by name."""
+    steps = _steps(config, *_options(config), root)
+    return {name: steps.step(name, StepScope("", ROW)) for name in steps.config.steps}
 
 
 def _other_phrases(config: DataConfig, text: Path, made: Mapping[str, Step]) -> UsageError:
@@ -410,7 +424,9 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     def links(split: str) -> str:
         return "{aligner}/links" if split == "train" and phrases.aligner is None else f"{{links_{split}}}/links"
 
-    step("candidates", "phrases", "extract", *both("train"), "-a", links("train"), "-o", "{here}/candidates.tsv")
+    pairs = [*both("train"), "-a", links("train")]
+    step("lexicon", "align", "lexicon", *pairs, "-o", f"{{here}}/{LEXICON}", "--min-count", "2")
+    step("candidates", "phrases", "extract", *pairs, "-o", "{here}/candidates.tsv")
     limits = ["--preset", phrases.filter, *_limits(phrases, config.target_language)]
     text = ["-t", "{target_train}/target.txt"]
     step("table", "phrases", "filter", "{candidates}/candidates.tsv", *text, *limits, "-o", "{here}/phrases.tsv")

@@ -118,11 +118,21 @@ class JsonMetric(Config):
 
 
 class RunMetric(Config):
-    """What the run folder of the row says: perplexity and BLEU of its best validation, parameters, updates, seconds."""
+    """What the run folder of the row says: perplexity and BLEU of its best validation, parameters, updates, speed and time."""
 
     kind: Literal["run"]
     title: str
-    read: Literal["perplexity", "bleu", "parameters", "updates", "seconds", "tokens_per_second"]
+    read: Literal[
+        "perplexity",
+        "bleu",
+        "parameters",
+        "updates",
+        "seconds",
+        "tokens_per_second",
+        "pairs_per_second",
+        "epochs_to_best",
+        "seconds_to_best",
+    ]
     folder: str = "{train}/run"
     decimals: int = Field(2, ge=0, le=6)
     scales: list[Scale] = Field(list(SCALES))

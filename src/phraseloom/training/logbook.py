@@ -1,8 +1,8 @@
 """The logs of a run: `metrics.jsonl` (the same bytes after any number of interruptions), `timing.jsonl`, `train.log`.
 
 `metrics.jsonl` has one object per update, `{"update", "epoch", "loss", "nll", "lr", "grad_norm", "tokens",
-"source_tokens"}` (loss and nll per target token, in nats; so is `guided`, with guided alignment; `"skipped": true` and nulls if
-a step was not finite), and one per validation,
+"source_tokens", "examples"}` (loss and nll per target token, in nats; so is `guided`, with guided alignment;
+`"skipped": true` and nulls if a step was not finite), and one per validation,
 `{"update", "validation": {"perplexity", "loss"?, "cosine_loss"?, "nll", "tokens", "bleu"?, "signature"?}, "best"}`.
 `timing.jsonl` has everything that depends on the clock: `{"update", "seconds", "source_tokens", "target_tokens"}`, all since
 the start of the run, at each line of the log and each validation.

@@ -51,6 +51,7 @@ class Launched(NamedTuple):
 
     batches: list[np.ndarray]
     epoch: int
+    examples: int
     source_tokens: int
     tokens: int
     units: int
@@ -168,7 +169,7 @@ def run_update(job: TrainingJob) -> None:
     source_tokens, tokens = job.plan.count(examples)
     units = tokens if config.gradient_per == "token" else len(examples)
     numbers = torch.cat([accumulate(job, batches), job.flat.gradient_norm().double()[None]])
-    launched = Launched(batches, epoch, source_tokens, tokens, units, guide is not None, numbers)
+    launched = Launched(batches, epoch, len(examples), source_tokens, tokens, units, guide is not None, numbers)
     if job.deferred:
         _step_on_device(job, launched)
     job.unsettled.append(launched)
@@ -226,6 +227,7 @@ def _finish(job: TrainingJob, launched: Launched, objective: float, nll: float, 
     record |= {"loss": finite(objective / tokens), "nll": finite(nll / tokens)}
     record |= {"guided": finite(guided / tokens)} if launched.guided else {}
     record |= {"lr": rate, "grad_norm": finite(norm), "tokens": tokens, "source_tokens": launched.source_tokens}
+    record |= {"examples": launched.examples}
     _report(job, record if applied else {**record, "skipped": True})
 
 

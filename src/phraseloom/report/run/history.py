@@ -24,12 +24,16 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The `training` and `validation` records of a run and `seconds` of wall time since its start, by update."""
+    """The `training` and `validation` records of a run and `seconds` of wall time since its start, by update.
+
+    `best`: the updates of validations that were the best so far, as the run itself judged.
+    """
 
     name: str
     training: dict[int, dict[str, Any]] = field(default_factory=dict)
     validation: dict[int, dict[str, Any]] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
+    best: set[int] = field(default_factory=set)
     unreadable: int = 0
 
     def curve(self, key: str, *, of: str = "training") -> Curve:
@@ -65,7 +69,7 @@ def read_history(folder: str | Path, *, name: str | None = None) -> RunHistory:
         unreadable += bad
         for record in records:
             _add(history, record)
-    return RunHistory(history.name, history.training, history.validation, history.seconds, unreadable)
+    return RunHistory(history.name, history.training, history.validation, history.seconds, history.best, unreadable)
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -100,6 +104,8 @@ def _add(history: RunHistory, record: dict[str, Any]) -> None:
     update = record["update"]
     if isinstance(record.get("validation"), dict):
         history.validation.setdefault(update, {}).update(record["validation"])
+        if record.get("best") is True:
+            history.best.add(update)
     if is_finite(record.get("seconds")):
         history.seconds[update] = float(record["seconds"])
     if "loss" in record or "nll" in record:
