@@ -39,6 +39,7 @@ TABLES = {
         "long-dropout",
         "parts",
         "start",
+        "glorot",
         "attention",
     ),
     "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder", "orders", "layers"),
@@ -500,3 +501,19 @@ def test_the_plan_of_the_papers_scale_names_its_assumptions(tmp_path: Path) -> N
     )
     assert "tokens per sentence" in text
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scale_says_how_its_rows_are_trained(name: str, tmp_path: Path) -> None:
+    """Learning rate, updates and precision, where the text of the scale names them for all rows."""
+    says = " ".join((table(name).scales["small"].says or "").split())
+    rate, updates = re.search(r"\brate (0\.\d+)", says), re.search(r"(\d+(?:,\d{3})*) updates of", says)
+    for row, recipe in trained(name, "small", tmp_path).items():
+        training = recipe.training
+        if rate is not None and "but for" not in says:
+            schedule = training.schedule
+            assert getattr(schedule, "rate" if schedule.kind == "plateau" else "peak") == float(rate[1]), row
+        if updates is not None:
+            assert training.max_updates == int(updates[1].replace(",", "")), row
+        for precision in ("fp32", "bf16"):
+            assert f"products in {precision}" not in says or training.precision == precision, row
