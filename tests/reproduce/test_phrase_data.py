@@ -392,7 +392,7 @@ def test_a_step_that_fails_is_one_message_and_no_other_step_is_tried(
     with pytest.raises(DataError, match=re.escape("source_train failed: it broke; its log is dataset.phrases/steps/")):
         make_phrase_data(data_of(), say=said.append, program=program)
     assert [line.split(":")[0] for line in said] == [
-        "[1/27] source_train_text", "    done in 0 s", "[2/27] source_train",
+        "[1/28] source_train_text", "    done in 0 s", "[2/28] source_train",
     ]  # fmt: skip
 
 

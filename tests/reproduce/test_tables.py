@@ -416,7 +416,6 @@ SHOWN_AS_A_PLOT = {
     "001-figure3",
     "001-figure4",
     "004-figure1",
-    "003-table3",
     "004-table2",
     "001-long",
     "001-long-more",
@@ -433,9 +432,13 @@ SHOWN_AS_A_PLOT = {
 @pytest.mark.parametrize("name", NAMES)
 def test_the_papers_numbers_bear_out_its_claims(name: str) -> None:
     """A claim that the paper's own numbers do not bear out is one that we have misread."""
-    wanted = "not measured" if name in SHOWN_AS_A_PLOT else "held"
-    for says, verdict in paper_verdicts(table(name)):
-        assert verdict == wanted, says
+    wanted = {"not measured"} if name in SHOWN_AS_A_PLOT else {"held"}
+    if name == "003-table3":  # the paper has no speed of its softmax
+        wanted.add("not measured")
+    verdicts = list(paper_verdicts(table(name)))
+    for says, verdict in verdicts:
+        assert verdict in wanted, says
+    assert name in SHOWN_AS_A_PLOT or not verdicts or "held" in {verdict for _, verdict in verdicts}
 
 
 @pytest.mark.parametrize("name", NAMES)
