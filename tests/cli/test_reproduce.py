@@ -37,7 +37,7 @@ def test_the_papers_scale_counts_and_trains_nothing(command: Command, root: Path
     assert "one H100" in done.err
 
 
-@pytest.mark.parametrize("name", ["small/004-table1", "tiny/003-table3"])
+@pytest.mark.parametrize("name", ["small/004-table1", "tiny/002-table1"])
 def test_a_table_without_sentences_keeps_its_intervals(command: Command, root: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(root / "docs" / "results" / name, tmp_path / "table")
     before = {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()}
