@@ -19,6 +19,7 @@ from tests.helpers import HANGS, training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
+from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import prepare
 from phraseloom.recipe import load_recipe
 from phraseloom.report.run.runs import System, read_system
@@ -100,6 +101,13 @@ def test_a_run_leaves_what_the_manual_says(done: Path) -> None:
     for folder in (done / "best", done / "last", done / "averaged"):
         assert "model.safetensors" in files.verify_manifest(folder)
     assert load_recipe(done / "config.yaml") == load_recipe(done.parent / "small.yaml")
+
+
+def test_the_examples_of_an_epoch_are_those_of_the_dataset(done: Path) -> None:
+    updates = [r for r in records(done) if "loss" in r]
+    epochs = [sum(r["examples"] for r in updates if r["epoch"] == epoch) for epoch in range(updates[-1]["epoch"])]
+    dataset = Dataset.open(load_recipe(done / "config.yaml").data.folder)
+    assert epochs and set(epochs) == {len(dataset.split("train"))}
 
 
 def test_checkpoints_and_averages_are_models(done: Path) -> None:

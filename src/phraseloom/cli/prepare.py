@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,9 +42,9 @@ def command(
     data.target_phrases, it first finds and joins the phrases of the target and learns vectors. If it is killed, run it
     again: it continues, and repeats nothing that is finished.
     """
-    from phraseloom.data.prepare import DATASET, prepare, prepare_part
+    from phraseloom.data.prepare import DATASET, prepare
     from phraseloom.data.tally import table
-    from phraseloom.options.data import DataConfig, TextDataConfig
+    from phraseloom.options.data import DataConfig
     from phraseloom.recipe import find_recipe, load_recipe
     from phraseloom.replace import check_folder
     from phraseloom.reproduce.phrase_data import make_phrase_data
@@ -70,13 +70,7 @@ def command(
         if chosen is not None:
             if merge:
                 raise UsageError("--part and --merge exclude each other", hint="merge after all parts are encoded")
-            done = prepare_part(
-                config, *chosen, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe
-            )
-            progress.clear()
-            unit = "line" if isinstance(config, TextDataConfig) else "pair"
-            seconds = time.monotonic() - started
-            print(f"part {part} of {plural(done.total, unit)}: {done.pairs:,} in {done.folder}, {seconds:.1f} s")
+            _prepare_part(loaded, chosen, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe)
             return
         report = prepare(
             config, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe, merge=merge or ()
@@ -94,6 +88,19 @@ def command(
     print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")
     if made is not None:
         _print_evaluation(loaded, made)
+
+
+def _prepare_part(loaded: AnyRecipe, chosen: tuple[int, int], *, progress: _Progress, **options: Any) -> None:
+    """Encode one part of the training text, and say how much it is. `options` are those of `prepare_part`."""
+    from phraseloom.data.prepare import prepare_part
+
+    started = time.monotonic()
+    done = prepare_part(loaded.data, *chosen, progress=progress, **options)
+    progress.clear()
+    pairs = plural(done.total, "line" if loaded.task == "language_model" else "pair")
+    number, parts = chosen
+    seconds = time.monotonic() - started
+    print(f"part {number}/{parts} of {pairs}: {done.pairs:,} in {done.folder}, {seconds:.1f} s")
 
 
 def _print_evaluation(recipe: AnyRecipe, made: PhraseData) -> None:

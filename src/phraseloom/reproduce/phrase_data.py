@@ -190,7 +190,7 @@ def make_phrase_data(
             f"there is no list of stop-words for {config.target_language}, so phrases are filtered by the English one; {hint}"
         )
     steps = _steps(config, phrases, vectors, root)
-    made = {name: steps.step(name, StepScope("", ROW)) for name in steps.config.steps}
+    made = _by_name(steps)
     files.disk.mkdir(steps.work)
     ordered = in_order([made["table"], *made.values()])  # first what can fail for want of phrases
     with files.FolderLock(folder_of(config)):
@@ -251,7 +251,7 @@ def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
     Raises FileProblem if one is missing, UsageError if the dataset was prepared with other phrases than those of `config`, or
     if its text is older than the labels.
     """
-    made = _made(config, Path())
+    made = _by_name(_steps(config, *_options(config), Path()))
     splits = dict[str, SplitInfo](read_index(Path(config.folder)).splits.items())
     texts = _texts(config, made)
     labels = {split: pair for split, pair in _labels(config, made).items() if split in splits}
@@ -279,16 +279,14 @@ def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
 
 def find_lexicon(config: DataConfig) -> Path:
     """The lexicon that `prepare` made with the phrases of the target. Raises FileProblem if there is none."""
-    path = _made(config, Path())["lexicon"].folder / LEXICON
+    path = _by_name(_steps(config, *_options(config), Path()))["lexicon"].folder / LEXICON
     if not path.is_file():
         hint = "phraseloom prepare RECIPE --overwrite, with the same KEY=VALUE, writes it"
         raise FileProblem("no lexicon for decoding.lexicon: auto", file=path, hint=hint)
     return path
 
 
-def _made(config: DataConfig, root: Path) -> dict[str, Step]:
-    """The steps of a recipe by name."""
-    steps = _steps(config, *_options(config), root)
+def _by_name(steps: Steps) -> dict[str, Step]:
     return {name: steps.step(name, StepScope("", ROW)) for name in steps.config.steps}
 
 
