@@ -80,6 +80,7 @@ NOT_RUN = {
     "docs/experiments/019-relative.md": NEEDS_CORPORA,
     "docs/experiments/020-two-starts.md": NEEDS_CORPORA,
     "docs/experiments/021-npmt.md": NEEDS_CORPORA,
+    "docs/experiments/022-orders.md": NEEDS_CORPORA,
     "docs/segments.md": EXAMPLES,
     "docs/serving.md": "a server that does not end; tests/serving runs it",
     "docs/training.md": NEEDS_CORPORA,
