@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.reference.structures import CASES, Case
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from phraseloom.errors import UsageError
 from phraseloom.layers import PhraseAttention
@@ -355,3 +356,16 @@ def test_a_kernel_without_numbers_is_refused() -> None:
             return o * float("nan"), logsumexp
 
     assert not kernels.is_as_exact_as_blocks(Nothing(), torch.device("cpu"), torch.float32)
+
+
+@pytest.mark.parametrize(("kind", "narrow", "wide"), [(torch.float32, 6, 12), (torch.bfloat16, 12, 24)])
+def test_a_gpu_gets_its_kernel_only_for_heads_that_it_can_load(
+    kind: torch.dtype, narrow: int, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_works_on_cuda", lambda *_: True)
+    with FakeTensorMode():
+        of = [
+            kernels.choose_kernel(torch.empty(1, 1, 3, n, device="cuda", dtype=kind), dropout=False)
+            for n in (narrow, wide)
+        ]
+    assert [type(kernel) for kernel in of] == [kernels.BlockKernel, kernels.CUDAEfficientKernel]

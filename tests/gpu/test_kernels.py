@@ -65,6 +65,7 @@ def test_the_blocks_compute_what_no_kernel_takes() -> None:
     x = torch.randn(1, 1, 4, 4, device=GPU)
     assert isinstance(choose_kernel(x, dropout=True), BlockKernel)
     assert isinstance(choose_kernel(x.double(), dropout=False), BlockKernel)
+    assert isinstance(choose_kernel(x.bfloat16(), dropout=False), BlockKernel)  # heads too narrow to load
 
 
 @pytest.mark.parametrize("line", ["token", "queryk heterogeneous 1-2", "convkv interleaved 1-2-3"])

@@ -42,7 +42,7 @@ TABLES = {
         "glorot",
         "attention",
     ),
-    "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder", "orders", "layers"),
+    "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder", "orders", "orders-rate", "layers"),
     "003": (
         "table1",
         "table2",
@@ -102,14 +102,14 @@ def test_no_two_trainings_of_a_table_are_the_same_but_for_their_names(name: str,
         assert seen.setdefault(content, step.title) == step.title, f"{step.title} trains what {seen[content]} does"
 
 
-@pytest.mark.parametrize("name", ["002-rate", "002-ladder", "002-orders"])
+@pytest.mark.parametrize("name", ["002-rate", "002-ladder", "002-orders", "002-orders-rate"])
 def test_repetitions_of_a_comparison_have_its_metrics(name: str) -> None:
     """Those of 002-multi30k, with BLEU as the papers have it."""
     here, there = table(name).metrics, table("002-multi30k").metrics
     assert "t2t" in here and {key: here.get(key) for key in there} == there
 
 
-@pytest.mark.parametrize("name", ["002-rate", "002-ladder", "002-orders"])
+@pytest.mark.parametrize("name", ["002-rate", "002-ladder", "002-orders", "002-orders-rate"])
 @pytest.mark.parametrize("scale", ["tiny", "small"])
 def test_the_reference_is_scored_on_the_test_set(name: str, scale: Any, tmp_path: Path) -> None:
     """By the model that translates it, with the sums of each sentence, so that a difference has an interval."""
@@ -152,6 +152,7 @@ WIDENED = {
     "001-multi30k": [("wide", "pr")],
     "001-parts": [("wide", "pr"), ("wide", "pr-zero")],
     "002-orders": [("wide-interleaved", "interleaved"), ("wide-123", "123")],
+    "002-orders-rate": [("wide-interleaved", "interleaved"), ("wide-123", "123")],
 }
 
 
@@ -422,6 +423,7 @@ SHOWN_AS_A_PLOT = {
     "001-long-more",
     "002-ladder",
     "002-orders",
+    "002-orders-rate",
     "003-npmt",
     "004-converged",
     "004-converged-entropy",

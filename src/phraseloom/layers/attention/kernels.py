@@ -7,7 +7,8 @@ M is 1, or the mask of dropout. Every backward takes o and L as they are given, 
 `fused.py` lives on that. Which kernel computes is decided by the device:
 
     CPU     torch's flash attention for CPUs. No dropout.
-    CUDA    torch's memory-efficient attention, once it has given the right numbers on the device. No dropout.
+    CUDA    torch's memory-efficient attention, once it has given the right numbers on the device. No dropout, and heads
+            whose width is a multiple of 8 (4 in float32).
     else    blocks of queries in plain torch: any device, dropout, values of any width.
 """
 
@@ -25,6 +26,7 @@ from phraseloom.layers.feedforward import keep_scale
 
 _aten = torch.ops.aten
 ROWS = 128  # queries of a block
+ALIGNMENT = 16  # bytes that the CUDA kernel loads at once: heads of 8 numbers in bf16, 4 in fp32, or a multiple
 
 
 class Dropout(NamedTuple):
@@ -76,7 +78,7 @@ class CPUFlashKernel:
 
 
 class CUDAEfficientKernel:
-    """Memory-efficient attention of torch for CUDA (CUTLASS): float32, bfloat16, float16; values of any width."""
+    """Memory-efficient attention of torch for CUDA (CUTLASS): float32, bfloat16, float16; values narrower than keys, or as wide."""
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, bias: Tensor | None, dropout: Dropout | None = None
@@ -167,7 +169,8 @@ def choose_kernel(x: Tensor, *, dropout: bool) -> FlashKernel:
     """The kernel for tensors like `x`."""
     if not dropout and x.device.type == "cpu":
         return CPUFlashKernel()
-    if not dropout and x.device.type == "cuda" and _works_on_cuda(x.device, x.dtype):
+    whole = x.shape[-1] * x.element_size() % ALIGNMENT == 0
+    if not dropout and x.device.type == "cuda" and whole and _works_on_cuda(x.device, x.dtype):
         return CUDAEfficientKernel()
     return BlockKernel()
 
