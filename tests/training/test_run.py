@@ -457,3 +457,15 @@ def test_an_error_whose_display_is_broken_keeps_its_exit_code(place: Path, tmp_p
         program = f"{sys.executable} -m phraseloom train {place / 'small.yaml'} training.nothing=1 {ending}"
         done = subprocess.run(["bash", "-c", program], capture_output=True, timeout=HANGS)
         assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_a_gpu_that_runs_small_micro_batches_in_turn_is_told() -> None:
+    advice = runs.advice_for_gpus("cuda", 4, 2, 3000)
+    assert (
+        advice is not None
+        and "2 micro-batches of 750" in advice
+        and "training.micro_batches=2 it has one of 1,500" in advice
+    )
+    assert runs.advice_for_gpus("cpu", 4, 2, 3000) is None  # cores share them
+    assert runs.advice_for_gpus("cuda", 2, 2, 3000) is None
+    assert runs.advice_for_gpus("cuda", 2, 1, 25_000) is None  # enough to do

@@ -408,6 +408,9 @@ def train_or_skip(job: TrainingJob) -> str:
         f"{job.plan.micro_batches} micro-batches, {job.world.size} process(es) × {torch.get_num_threads()} thread(s) on "
         f"{job.world.device}, padding {100 * job.plan.padding():.1f} %"
     )
+    advice = advice_for_gpus(job.world.device.type, job.plan.micro_batches, job.world.size, config.batch_tokens)
+    if advice and not state.update:
+        job.say(advice)
     for line in job.plan.mixture.description("example") if job.plan.mixture is not None else ():
         job.say(line)
     remark: Any = getattr(job.model, "remark", None)
@@ -417,6 +420,20 @@ def train_or_skip(job: TrainingJob) -> str:
     reason = train(job)
     job.say(f"finished: {reason}")
     return reason
+
+
+FULL = 8192  # target tokens of a micro-batch from which on a GPU has enough to do
+
+
+def advice_for_gpus(device: str, micro_batches: int, processes: int, batch_tokens: int) -> str | None:
+    """What to say where GPUs run small micro-batches one after the other, and wait for Python most of the time; else None."""
+    if device != "cuda" or micro_batches <= processes or batch_tokens // micro_batches >= FULL:
+        return None
+    return (
+        f"each GPU runs {-(-micro_batches // processes)} micro-batches of {batch_tokens // micro_batches:,} target tokens one "
+        f"after the other; with training.micro_batches={processes} it has one of {batch_tokens // processes:,}, and an update "
+        "of a small model takes less time"
+    )
 
 
 def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
