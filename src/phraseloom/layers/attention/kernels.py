@@ -78,7 +78,7 @@ class CPUFlashKernel:
 
 
 class CUDAEfficientKernel:
-    """Memory-efficient attention of torch for CUDA (CUTLASS): float32, bfloat16, float16; values narrower than keys, or as wide."""
+    """Memory-efficient attention of torch for CUDA (CUTLASS): float32, bfloat16, float16; values at most as wide as keys."""
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, bias: Tensor | None, dropout: Dropout | None = None
