@@ -183,7 +183,7 @@ def test_the_short_table_has_the_claims_with_several_seeds(tmp_path: Path) -> No
     assert evidence_table(tmp_path, short=True) == "No claim with a short wording has several seeds yet.\n"
     store(tmp_path, several, "small/002-table1")
     group, (claim, paper, here, seeds, trained, p, verdict) = short_rows(tmp_path)
-    assert group == ["**Phrasal attention (papers 000 and 002)**", "1 held"]
+    assert group == ["**Phrasal attention (papers 000 and 002)**", "ours: 1 held"]
     assert claim == "new is better (ours)"
     assert (paper, here, seeds, p, verdict) == ("+2.00", "+1.25 (+0.25 … +2.25)", "2", "0.004", "held (exploration)")
     assert trained == "[Two updates., 5 to 6 updates](small/002-table1/table.md)"
@@ -250,7 +250,11 @@ def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:
         "**Models without their encoder (paper 004)**",
         "last, by far",
     ]
-    assert [row[1] for row in rows if len(row) == 2] == ["2 held, 1 undecided", "1 held", "1 did not hold"]
+    assert [row[1] for row in rows if len(row) == 2] == [
+        "1 held, 1 undecided; ours: 1 held",
+        "1 held",
+        "1 did not hold",
+    ]
     assert [row[4].partition("]")[0] for row in rows if len(row) == 7] == [
         "[Text, 8,000 updates (2.5 epochs), rate 0.008",
         "[Text, 10,000 updates (10 epochs), rate 0.002",
@@ -305,7 +309,10 @@ def test_registered_hypotheses_are_corrected_together(tmp_path: Path) -> None:
             f"† Undecided if all {number} registered hypotheses of all tables, measured or not, are corrected together."
         )
         assert (note in evidence_table(tmp_path)) == (note in evidence_table(tmp_path, short=True)) == fallen
-        assert [row[1] for row in short_rows(tmp_path) if len(row) == 2] == ["1 held", f"{min(number, 2)} {held}"]
+        assert [row[1] for row in short_rows(tmp_path) if len(row) == 2] == [
+            "ours: 1 held",
+            f"ours: {min(number, 2)} {held}",
+        ]
         assert note not in evidence_table(tmp_path, tables=["002"])
 
 

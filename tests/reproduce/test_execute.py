@@ -221,7 +221,9 @@ def test_steps_run_side_by_side(tmp_path: Path) -> None:
     assert "training.processes=1" not in argv  # only what runs side by side is told so
 
 
-def test_a_signal_stops_politely_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_a_signal_stops_politely_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On other code it goes on too, and says so."""
+    monkeypatch.setattr("phraseloom.reproduce.records.source_commit", lambda: "a" * 40)
     write_recipe(tmp_path)
     train = {"train": {"run": ["train", "{recipe}", "--run", "{here}/run", "wait=yes"]}}
     step = one(make_steps(tmp_path, train, **with_recipe()), "train")
@@ -241,10 +243,15 @@ def test_a_signal_stops_politely_and_the_same_command_goes_on(tmp_path: Path) ->
     helper.join()
     assert (step.folder / "run" / "saved").exists()
     assert read_record(step).state == "stopped"
-    execution, _ = run(tmp_path, [step])  # it was saved, so it ends now
+    monkeypatch.setattr("phraseloom.reproduce.records.source_commit", lambda: "b" * 40 + "-dirty")
+    execution, said = run(tmp_path, [step])  # it was saved, so it ends now
+    assert any(
+        f"resumes with the code of {'b' * 10} with changes; it was begun with {'a' * 10}" in line for line in said
+    )
     assert (step.folder / "run" / "attempts").read_text() == "one\none\n"
     record = execution.records[step.identity]
     assert [a["exit"] for a in record.content["attempts"]] == [3, 0]
+    assert record.commits == {"a" * 40, "b" * 40 + "-dirty"}
 
 
 def test_a_training_that_was_killed_goes_on_and_others_begin_anew(tmp_path: Path) -> None:

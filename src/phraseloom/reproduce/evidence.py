@@ -51,7 +51,7 @@ from phraseloom.reproduce.table import (
     all_tables,
     load_table,
 )
-from phraseloom.reproduce.writing import JSON, MARKDOWN, read_table, stored_tables
+from phraseloom.reproduce.writing import JSON, MARKDOWN, p_in_words, read_table, stored_tables
 
 BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
 HEADERS = ("claim", "comparison", "paper", "here (95 %)", "seeds", "budget", "p", "verdict")
@@ -241,14 +241,20 @@ def _add_log_likelihood(result: Result) -> None:
                 cell[seed] = MeasuredValue(float(nats.mean()), statistics=by_sentence, scorer=Ratio())
 
 
+def _tally(claims: Sequence[ClaimEvidence]) -> str:
+    """How many claims have each verdict."""
+    verdicts = [claim.verdict + (FALLS if FALLS in claim.short[-1] else "") for claim in claims]
+    words = [*(word + mark for word in LOUD for mark in ("", FALLS)), "undecided"]
+    return ", ".join(f"{verdicts.count(word)} {word}" for word in words if word in verdicts)
+
+
 def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
-    """The claims on one line each, under the names of their papers and the number of their verdicts."""
+    """The claims on one line each, under the names of their papers and the number of their verdicts: the paper's, and ours."""
     lines = []
     for title, group in short_groups(claims):
-        verdicts = [claim.verdict + (FALLS if FALLS in claim.short[-1] else "") for claim in group]
-        words = [*(word + mark for word in LOUD for mark in ("", FALLS)), "undecided"]
-        tally = ", ".join(f"{verdicts.count(word)} {word}" for word in words if word in verdicts)
-        lines.append(_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 2), tally]))
+        of_paper, ours = (_tally([claim for claim in group if claim.ours is own]) for own in (False, True))
+        tallies = "; ".join(filter(None, [of_paper, ours and f"ours: {ours}"]))
+        lines.append(_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 2), tallies]))
         above = ""
         for claim in group:
             says, *cells, trained, p, verdict = claim.short
@@ -366,7 +372,7 @@ def _claim(
     budget = " ".join(table.scales[scale].says.split())  # type: ignore[index]
     numbers = sorted({round(facts["updates"]) for row in rows for facts in row["run"].values() if "updates" in facts})
     updates = _updates(numbers, budget)
-    p = _p(stored.get("p_holm"))
+    p = p_in_words(stored.get("p_holm"))
     cells = (says, comparison, paper, ours, str(seeds), updates, p, verdict)
     plain = claim.short + ("" if claim.where else " (ours)")
     known = [budget.partition(",")[0], _directions(table), updates if numbers else "", claim.budget or _rate(budget)]
@@ -429,10 +435,6 @@ def _directions(table: TableConfig) -> str:
     """The translation directions of a table whose tasks are named so: en→de."""
     found = [DIRECTION.fullmatch(task) for task in table.tasks]
     return " and ".join(f"{match[1]}→{match[2]}" for match in found if match)
-
-
-def _p(p: float | None) -> str:
-    return "" if p is None else "< 0.001" if p < 0.0005 else f"{p:.3f}"
 
 
 def _registration(registered: str, verdict: str) -> str:

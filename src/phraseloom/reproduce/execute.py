@@ -28,7 +28,7 @@ from phraseloom import files
 from phraseloom.errors import InterruptedRun, PhraseloomError, UsageError, escape_controls
 from phraseloom.replace import move_own, remove_marked, remove_own
 from phraseloom.reproduce.lease import StepLease
-from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, finish, read_record
+from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, commit_names, finish, read_record
 from phraseloom.reproduce.steps import DIGITS, Step, noted
 from phraseloom.text.lines import open_binary
 from phraseloom.training.signals import StopSignal
@@ -175,6 +175,9 @@ class Execution:
         line = " ".join(step.argv)
         shown = line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
         self.say(f"{name}: phraseloom {shown}")
+        if step.trains and old.content and old.commits - {content["commit"]}:
+            now = commit_names(filter(None, [content["commit"]])) or "a package without a commit"
+            self.say(f"    warning: it resumes with the code of {now}; it was begun with {commit_names(old.commits)}")
         running = _Running(None, content, time.monotonic(), name, lease=lease)  # type: ignore[arg-type]
         used = [other.device for other in self._running.values()]
         running.device = min(self.devices, key=used.count, default=None)

@@ -1,7 +1,7 @@
 """The records of steps: `step.json` in the folder of each step, and whether its files are still complete.
 
     {"format": 1, "step", "identity", "argv", "status": "running" | "done" | "failed", "exit", "message", "seconds",
-     "attempts": [{"began", "seconds", "exit"}], "inputs": {name: {"bytes", "mtime_ns", "sha256"}},
+     "attempts": [{"began", "seconds", "exit", "commit"}], "inputs": {name: {"bytes", "mtime_ns", "sha256"}},
      "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "commit", "machine", "flop"}
 
 A step is done if its record says so for the same identity, every output has its size, and every file of the data root is the
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from phraseloom.reproduce.table import RECORD
 LOG = "log.txt"
 SOURCE = Path(__file__).resolve().parents[3]  # the root of the checkout, if phraseloom runs from one
 GIT_SECONDS = 20
+COMMIT_DIGITS = 10
 UNLISTED = {"checkpoints", RECORD, LOG, ".lock"}  # checkpoints have manifests of their own
 State = Literal["done", "failed", "stopped", "changed", "new"]
 
@@ -39,6 +40,12 @@ class Record:
     state: State
     content: dict[str, Any]
     changed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def commits(self) -> set[str]:
+        """The commits that ran its attempts; old records know the last one only."""
+        found = [self.content, *self.content.get("attempts", [])]
+        return {str(commit) for part in found if (commit := part.get("commit"))}
 
     @property
     def seconds(self) -> float:
@@ -92,7 +99,8 @@ def _began(step: Step) -> float:
 
 def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | None, began: str) -> dict[str, Any]:
     """Record that a step is running. Returns the content of the record."""
-    attempts = [*old.content.get("attempts", []), {"began": began, "seconds": None, "exit": None}]
+    commit = source_commit()
+    attempts = [*old.content.get("attempts", []), {"began": began, "seconds": None, "exit": None, "commit": commit}]
     content = {
         "format": 1,
         "step": step.title,
@@ -106,7 +114,7 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
         "inputs": dict(inputs),
         "outputs": {},
         "phraseloom": __version__,
-        "commit": source_commit(),
+        "commit": commit,
         "machine": machine(),
         "flop": flop,
     }
@@ -158,6 +166,13 @@ def _is_complete(folder: Path, listed: Any) -> bool:
         return False
     paths = [(folder / name, entry) for name, entry in listed.items()]
     return all(path.is_file() and path.stat().st_size == entry.get("bytes") for path, entry in paths)
+
+
+def commit_names(commits: Iterable[str]) -> str:
+    """Commits in a few digits, such as `0123456789 with changes`."""
+    return ", ".join(
+        commit.partition("-")[0][:COMMIT_DIGITS] + " with changes" * ("-" in commit) for commit in sorted(commits)
+    )
 
 
 def source_commit(root: Path = SOURCE) -> str | None:

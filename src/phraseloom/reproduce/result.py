@@ -133,7 +133,7 @@ def collect(
             own = steps.steps_of(row, task, seed)
             _note_failures(result, (task, row), own, records, steps.portable)
             result.versions |= {str(records[s.identity].content.get("phraseloom", __version__)) for s in own}
-            result.commits |= {str(commit) for s in own if (commit := records[s.identity].content.get("commit"))}
+            result.commits = result.commits.union(*(records[s.identity].commits for s in own))
             stale = any(records[s.identity].state == "changed" for s in in_order(own) if s.identity in records)
             machines += [
                 r.content["machine"] for s in own if s.trains and "machine" in (r := records[s.identity]).content

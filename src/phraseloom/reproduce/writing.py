@@ -23,6 +23,7 @@ from phraseloom.metrics.seeds import TWO_SEEDS, SeedDifference
 from phraseloom.report.charts import picture as charts
 from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.markup import markdown
+from phraseloom.reproduce.records import commit_names
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
 from phraseloom.reproduce.sentences import SENTENCES, write_sentences
 from phraseloom.reproduce.table import SCALES, FloorConfig, TableConfig
@@ -142,7 +143,6 @@ def _lines(result: Result, task: str, key: str) -> Chart:
 
 
 FORMAT = 2
-COMMIT_DIGITS = 10
 OLD_FORMATS = (1,)
 MARKDOWN, JSON, PICTURE, BUDGET = "table.md", "table.json", "table.svg", "budget.svg"
 
@@ -207,11 +207,7 @@ def _commits(result: Result) -> str:
     """The commits in a few digits, such as `, commit 0123456789 with changes`."""
     if not result.commits:
         return ""
-    names = [
-        commit.partition("-")[0][:COMMIT_DIGITS] + " with changes" * ("-" in commit)
-        for commit in sorted(result.commits)
-    ]
-    return f", commit{'s' * (len(names) > 1)} {', '.join(names)}"
+    return f", commit{'s' * (len(result.commits) > 1)} {commit_names(result.commits)}"
 
 
 def _scalars(result: Result, task: str) -> str:
@@ -309,7 +305,7 @@ def _claims(result: Result) -> str:
         where = f" ({judged.claim.where})" if judged.claim.where else ""
         details = "; ".join(f"{c.says}: {_difference(c.difference, 2) or 'not measured'}" for c in judged.comparisons)
         verdict = f"{judged.verdict}: {judged.reason}" if judged.reason else judged.verdict
-        rows.append([judged.claim.says + where, verdict, _p(judged.p_holm), details])
+        rows.append([judged.claim.says + where, verdict, p_in_words(judged.p_holm), details])
     text = markdown(["claim of the paper", "here", "p after Holm", "differences (95 %; two-sided p)"], rows)
     verdicts = {judged.verdict for judged in result.judged}
     two_seeds = any(verdict.startswith("with two seeds") for verdict in verdicts)
@@ -333,7 +329,8 @@ def _floor(result: Result, floor: FloorConfig | None, of: str) -> str:
     return f"Floor {of}".rstrip() + f": {number} is {side} {bound:g}."
 
 
-def _p(p: float | None) -> str:
+def p_in_words(p: float | None) -> str:
+    """Three decimals, or `< 0.001`."""
     return "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
@@ -381,7 +378,7 @@ def _difference(found: SeedDifference | None, decimals: int) -> str:
         return text
     if found.low is None or found.high is None:
         return f"{text} ({found.how})"
-    p = "" if found.p is None else f"; p {_p(found.p)}"
+    p = "" if found.p is None else f"; p {p_in_words(found.p)}"
     return f"{text} ({found.low:+,.{decimals}f} … {found.high:+,.{decimals}f}{p})"
 
 
