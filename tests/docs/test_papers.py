@@ -1,4 +1,4 @@
-"""docs/papers: links to existing code, names that it defines, figures that are under Measurements of some page."""
+"""docs/papers: links to existing code, names that it defines, figures that a page of measurements has."""
 
 from __future__ import annotations
 
@@ -28,12 +28,10 @@ def sections(page: Path) -> dict[str, str]:
 
 
 def measurements() -> str:
-    """What was measured: the claims and the last section of each paper's page, and pages of results."""
-    papers = [sections(page)[name] for page in PAGES for name in ("The claims", "Measurements")]
-    others = [
-        (ROOT / "docs/results" / name).read_bytes().decode()
-        for name in ("baselines.md", "performance.md", "continuous.md", "npmt.md")
-    ]
+    """What was measured: the claims of each paper's page, and pages of results."""
+    papers = [sections(page)["The claims"] for page in PAGES]
+    names = ["baselines.md", "performance.md", "continuous.md", "npmt.md", *(f"paper_{page.stem}.md" for page in PAGES)]
+    others = [(ROOT / "docs/results" / name).read_bytes().decode() for name in names]
     return "\n".join([*papers, *others]).replace("−", "-").replace("+", "")
 
 
