@@ -61,7 +61,7 @@ def index_page(folder: Path, recipes: Path | None = None) -> str:
         verdicts.update(claim["verdict"] for claim in content["claims"])
     parts = [
         HEADING,
-        f"{len(paths)} table{'s' * (len(paths) != 1)}; claims: {_counted(verdicts, VERDICTS)}.",
+        f"{len(paths)} table{'s' * (len(paths) != 1)}; claims, registered or not: {_counted(verdicts, VERDICTS)}.",
         INDEX_LEGEND,
     ]
     for scale, some in lines.items():
