@@ -81,13 +81,7 @@ def command(
 
     Example: phraseloom explain runs/base runs/phrasal -s test.en --reference test.de --lines 3,7-9 -o page.html
     """
-    if len(models) > MAX_MODELS:
-        raise UsageError(f"{len(models)} models: explain one model, or two side by side")
-    if ensemble:
-        hint = "name two models: phraseloom explain A B shows them side by side"
-        raise UsageError("an ensemble averages predictions; each of its models has attention of its own", hint=hint)
-    if output is None and json_ is None:
-        raise UsageError("nothing would be written", hint="name the page with -o FILE, or its data with --json FILE")
+    _check(models, ensemble, output, json_)
     folders = named(models)
     sources = [*folders.values(), source, targets, reference, trees]
     check_outputs({"-o": output, "--json": json_}, inputs=sources, overwrite=overwrite)
@@ -95,16 +89,33 @@ def command(
         {"source": source, "targets": targets, "reference": reference, "trees": trees}, lines, max_sentences
     )
     first_sign("explain", f"loading {' and '.join(map(str, folders.values()))}")
+    document = _document(folders, chosen, use, max_tokens=max_tokens, device=device, **options)
+    _write(document, output, json_)
+    _report(document, chosen.requested)
+
+
+def _check(models: list[str], ensemble: list[str] | None, output: Path | None, json_: Path | None) -> None:
+    if len(models) > MAX_MODELS:
+        raise UsageError(f"{len(models)} models: explain one model, or two side by side")
+    if ensemble:
+        hint = "name two models: phraseloom explain A B shows them side by side"
+        raise UsageError("an ensemble averages predictions; each of its models has attention of its own", hint=hint)
+    if output is None and json_ is None:
+        raise UsageError("nothing would be written", hint="name the page with -o FILE, or its data with --json FILE")
+
+
+def _document(
+    folders: Mapping[str, Any], chosen: Chosen, use: Use, *, max_tokens: int, **options: Any
+) -> dict[str, Any]:
+    """What the models do with the chosen lines. `options`: those of the translators."""
     from phraseloom.analysis.explain.sentence import ORDER, explain
     from phraseloom.decoding.translator import Translator
 
     if "beam" in options:
         options["n_best"] = 1
-    translators = {
-        name: Translator.from_pretrained(folder, device=device, **options) for name, folder in folders.items()
-    }
+    translators = {name: Translator.from_pretrained(folder, **options) for name, folder in folders.items()}
     with chosen.places():
-        document = explain(
+        return explain(
             translators,
             chosen.texts["source"] or [],
             chosen.texts["targets"],
@@ -114,8 +125,6 @@ def command(
             uses=ORDER if use == "all" else (use,),
             max_tokens=max_tokens,
         )
-    _write(document, output, json_)
-    _report(document, chosen.requested)
 
 
 def _write(document: dict[str, Any], output: Path | None, json_: Path | None) -> None:

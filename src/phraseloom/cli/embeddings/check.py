@@ -16,7 +16,7 @@ from phraseloom.files import atomic_write_json, require_file
 from phraseloom.text.lines import count_lines
 
 if TYPE_CHECKING:
-    from phraseloom.text.vector_check import VectorFigures
+    from phraseloom.text.vector_check import VectorCoverage, VectorFigures
 
 
 def command(
@@ -42,35 +42,10 @@ def command(
     Example: phraseloom embeddings check en.vec --text train.joined.en
     """
     from phraseloom.report.markup import terminal
-    from phraseloom.text.vector_check import (
-        VectorCoverage,
-        check_tables,
-        first_tokens,
-        problems,
-        read_rows,
-        remedy,
-        variants,
-    )
-    from phraseloom.text.vectors import read_tokens
+    from phraseloom.text.vector_check import problems, remedy
 
     check_outputs({"--json": json}, inputs=[file, text], overwrite=overwrite)
-    split = None if text is None else _sampled(text)
-    coverage, known = None, None
-    if split is None:
-        tokens = first_tokens(file, size)
-    else:
-        counts = Counter(token for line in split for token in line)
-        tokens = sorted(counts, key=lambda token: (-counts[token], token))
-        known = read_tokens(file, set(tokens))
-        coverage = VectorCoverage.of(counts, known)
-        if known:  # without any, read_rows says so
-            coverage.require(file)
-    present, rows_VM = read_rows(file, tokens, size, known)
-    lines = None
-    if split is not None:
-        place = {token: row for row, token in enumerate(present)}
-        lines = [[place.get(token, -1) for token in line] for line in split]
-    figures = check_tables(variants(rows_VM), lines)
+    figures, coverage = _figures(file, text, size)
     print(terminal(["", *(name for name in figures)], _rows(figures)))
     if coverage is not None:
         print(f"\n{coverage}")
@@ -93,6 +68,27 @@ def command(
                 "coverage": None if coverage is None else coverage.share,
             },
         )
+
+
+def _figures(file: Path, text: Path | None, size: int) -> tuple[dict[str, VectorFigures], VectorCoverage | None]:
+    """The figures of each variant of the table and of random vectors; with a text, how much of it has vectors."""
+    from phraseloom.text.vector_check import VectorCoverage, check_tables, first_tokens, read_rows, variants
+    from phraseloom.text.vectors import read_tokens
+
+    if text is None:
+        _, rows_VM = read_rows(file, first_tokens(file, size), size, None)
+        return check_tables(variants(rows_VM), None), None
+    split = _sampled(text)
+    counts = Counter(token for line in split for token in line)
+    tokens = sorted(counts, key=lambda token: (-counts[token], token))
+    known = read_tokens(file, set(tokens))
+    coverage = VectorCoverage.of(counts, known)
+    if known:  # without any, read_rows says so
+        coverage.require(file)
+    present, rows_VM = read_rows(file, tokens, size, known)
+    place = {token: row for row, token in enumerate(present)}
+    lines = [[place.get(token, -1) for token in line] for line in split]
+    return check_tables(variants(rows_VM), lines), coverage
 
 
 def _sampled(text: Path) -> list[list[str]]:
