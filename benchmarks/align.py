@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from common import WORK, finish, parser, peer, table, take_cores
+from common import finish, parser, peer, table, take_cores
+from corpora import world_text
 from phraseloom.text.lines import read_lines, write_lines
 
 PEER = """
@@ -48,11 +49,7 @@ def arguments() -> argparse.Namespace:
 def text(options: argparse.Namespace, folder: Path) -> tuple[Path, Path, Path]:
     """Source, target, and both in the form that the peer reads; lines with a blank side are left out."""
     if options.source is None:
-        from phraseloom.world.writer import write_world
-
-        world = WORK / "data" / f"world-{options.pairs}-text"
-        if not (world / "world.json").is_file():
-            write_world(world, train=options.pairs, overwrite=True)
+        world = world_text(options.pairs)
         options.source, options.target = world / "train.en", world / "train.de"
     lines = zip(read_lines(options.source), read_lines(options.target), strict=True)
     pairs = [(s, t) for s, t in lines if s.strip() and t.strip()]

@@ -31,7 +31,7 @@ QUICK = {
     "width": 16,
     "heads": 2,
     "lengths": [16],
-    "memory_lengths": [16, 32],
+    "memory_lengths": [16],
     "explicit_to": 16,
     "tokens": 16,
     "seconds": 0.01,

@@ -45,7 +45,7 @@ QUICK = {
     "table_width": 12,
     "width": 16,
     "layers": 1,
-    "tokens": 60,
+    "tokens": 20,
     "updates": 1,
     "sentences": 4,
     "rounds": 1,

@@ -65,14 +65,21 @@ def _from_recipe(recipe: Path, root: Path, size: int) -> Dataset:
     return Dataset.open(folder)
 
 
-def _world(pairs: int, subwords: int) -> Dataset:
+def world_text(pairs: int) -> Path:
+    """The folder with `train.en`, `train.de`, … of the built-in world; written unless that was done before."""
     from phraseloom.world.writer import write_world
 
-    folder, text = WORK / "data" / f"world-{pairs}-{subwords}", WORK / "data" / f"world-{pairs}"
+    folder = WORK / "data" / f"world-{pairs}"
+    if not (folder / "world.json").is_file():
+        write_world(folder, train=pairs, challenge=0, contrastive=0, overwrite=True)
+    return folder
+
+
+def _world(pairs: int, subwords: int) -> Dataset:
+    folder = WORK / "data" / f"world-{pairs}-{subwords}"
     if not folder.is_dir():
         print("writing and preparing the built-in world", flush=True)
-        if not (text / "world.json").is_file():
-            write_world(text, train=pairs, overwrite=True)
+        text = world_text(pairs)
         recipe = WORK / "data" / "world.yaml"
         atomic_write_text(recipe, WORLD_RECIPE.format(folder=folder, size=subwords))
         prepare(load_recipe(recipe).data, data_root=text)

@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from common import WORK, finish, parser, table, take_cores
+from common import finish, parser, table, take_cores
+from corpora import world_text
 from phraseloom.files import atomic_write_text
 
 QUICK = {"rounds": 1, "pairs": 300, "epochs": 1}
@@ -94,14 +95,10 @@ def by_hand(text: Path, folder: Path, epochs: int) -> dict[str, float]:
 
 
 def main() -> None:
-    from phraseloom.world.writer import write_world
-
     options = arguments()
     take_cores(options.cores)
     os.environ["OMP_NUM_THREADS"] = "1"
-    text = WORK / "data" / f"world-{options.pairs}-text"
-    if not (text / "world.json").is_file():
-        write_world(text, train=options.pairs, overwrite=True)
+    text = world_text(options.pairs)
     print(f"{options.pairs:,} pairs of the built-in world", flush=True)
     rounds: list[tuple[float, dict[str, float]]] = []
     for _ in range(options.rounds):

@@ -35,7 +35,7 @@ from common import finish, parser, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
-QUICK = {"vocabulary": 50, "width": 16, "tokens": 60, "sentences": 2, "rounds": 1, "max_segment": 3, "table_width": 12}
+QUICK = {"vocabulary": 50, "width": 16, "tokens": 20, "sentences": 2, "rounds": 1, "max_segment": 3, "table_width": 12}
 
 BEAMS = (1, 5)
 BAR = 1.3

@@ -12,6 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -150,8 +151,34 @@ Whole = pydantic.BeforeValidator(_is_whole)
 C = TypeVar("C", bound=Config)
 
 
+class _NotAllowed(yaml.MarkedYAMLError):
+    """Valid YAML that a recipe may not have."""
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML with numbers as in JSON: 017 is not octal, 9:59 is not a base-60 number, and 1e3 is a number."""
+    """YAML with numbers as in JSON: 017 is not octal, 9:59 is not a base-60 number, and 1e3 is a number.
+
+    No tags, aliases or deep nesting.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        collection = isinstance(event, yaml.CollectionStartEvent)
+        self.depth += collection
+        problem, tag = None, getattr(event, "tag", None)
+        if self.depth > RECIPE_MAX_DEPTH:
+            problem = f"nested deeper than {RECIPE_MAX_DEPTH} levels"
+        elif getattr(event, "anchor", None):  # an alias has one too
+            problem = "YAML anchors and aliases are not allowed in a recipe"
+        elif tag is not None and tag != "!":
+            problem = f"YAML tag {tag} is not allowed in a recipe"
+        if problem is not None:
+            raise _NotAllowed(problem=problem, problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= collection
+        return node
 
 
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)\Z")
@@ -168,25 +195,20 @@ _Loader.add_implicit_resolver(_INT, _WHOLE, list("-+0123456789"))
 _Loader.add_implicit_resolver(_FLOAT, _NUMBER, list("-+0123456789."))
 
 
+@lru_cache(maxsize=256)  # a table of `reproduce` reads the recipes under its own once for each training
+def _compose(text: str) -> Any:
+    return yaml.compose(text, Loader=_Loader)
+
+
 def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Places]:
     """Plain data from YAML text, and the place of each key path. Tags, aliases and duplicate keys are refused."""
-    depth = 0
     try:
-        for event in yaml.parse(text, Loader=_Loader):
-            line = event.start_mark.line + 1 if event.start_mark else None
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > RECIPE_MAX_DEPTH:
-                raise ConfigError(f"nested deeper than {RECIPE_MAX_DEPTH} levels", file=file, line=line)
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                raise ConfigError("YAML anchors and aliases are not allowed in a recipe", file=file, line=line)
-            tag = getattr(event, "tag", None)
-            if tag is not None and tag != "!":
-                raise ConfigError(f"YAML tag {tag} is not allowed in a recipe", file=file, line=line)
-        node = yaml.compose(text, Loader=_Loader)
+        node = _compose(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).replace("\n", " ")
-        raise ConfigError(f"not valid YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
+        what = problem if isinstance(error, _NotAllowed) else f"not valid YAML: {problem}"
+        raise ConfigError(what, file=file, line=mark.line + 1 if mark else None) from error
     places: Places = {}
     loader = _Loader("")
     return _plain(node, (), places, loader, file), places

@@ -16,10 +16,16 @@ PROGRAMS = {path.stem: path for path in sorted(FOLDER.glob("*.py")) if b"__main_
 BENCHMARKS = [name for name in PROGRAMS if name != "run"]
 
 
-def run(name: str, folder: Path, *arguments: str) -> str:
-    """What a benchmark prints; without peers, and with its data and models in `folder`."""
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of data and models, which benchmarks share."""
+    return tmp_path_factory.mktemp("work")
+
+
+def run(name: str, folder: Path, work: Path, *arguments: str) -> str:
+    """What a benchmark prints in `folder`, without peers."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PHRASELOOM_PEER_")}
-    environment |= {"PHRASELOOM_BENCH_WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
+    environment |= {"PHRASELOOM_BENCH_WORK": str(work), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", str(PROGRAMS[name]), *arguments, "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -69,8 +75,8 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_runs_and_leaves_ratios(name: str, tmp_path: Path) -> None:
-    printed = run(name, tmp_path, "--json", str(tmp_path / "result.json"))
+def test_runs_and_leaves_ratios(name: str, tmp_path: Path, work: Path) -> None:
+    printed = run(name, tmp_path, work, "--json", str(tmp_path / "result.json"))
     result = json.loads((tmp_path / "result.json").read_bytes())
     assert result["benchmark"] == name
     has_peers = b" peer(" in PROGRAMS[name].read_bytes()
@@ -83,7 +89,7 @@ def test_runs_and_leaves_ratios(name: str, tmp_path: Path) -> None:
 
 
 def test_run_writes_the_ratios_of_the_benchmarks_it_is_given(tmp_path: Path) -> None:
-    printed = run("run", tmp_path, "attention", "loss")
+    printed = run("run", tmp_path, tmp_path / "work", "attention", "loss")
     (file,) = (tmp_path / "work" / "results").glob("run-*.json")
     results = json.loads(file.read_bytes())
     assert set(results) == {"attention", "loss"}

@@ -25,6 +25,7 @@ from phraseloom.config import validate
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import read_json, require_file, require_folder, write_manifest
 from phraseloom.layers.embeddings import sinusoid
+from phraseloom.layers.initialisation import ShapesOnly
 from phraseloom.models.store import MODEL, put_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.options.decoding import DecodingConfig
@@ -90,7 +91,7 @@ def import_marian(folder: str | Path, output: str | Path, *, overwrite: bool = F
     own = model_config(config, theirs.file, excluded=["pad"] * without_pad + ["bos"] * start_is_pad)
     tensors, file = theirs.read_tensors()
     converted = _convert(tensors, own, [order for _, order in sides], file)
-    with torch.device("meta"):
+    with ShapesOnly():
         model = build(own, tokenizer)
     put_parameters(model, converted, file)
     with new_folder(output, MODEL, overwrite=overwrite, inputs=[folder]) as new:

@@ -10,11 +10,22 @@ layer normalisation at one. `model.init` selects the distribution (`options/mode
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-__all__ = ["DRAWS", "Draw", "draw_linear", "fan_in_uniform", "initialise", "xavier_uniform"]
+__all__ = [
+    "DRAWS",
+    "Draw",
+    "NothingDrawn",
+    "ShapesOnly",
+    "draw_linear",
+    "fan_in_uniform",
+    "initialise",
+    "xavier_uniform",
+]
 
 
 class Draw(Protocol):
@@ -55,3 +66,24 @@ def initialise(module: nn.Module, draw: Draw) -> None:
             initialise(child, draw)
         elif own is None:
             draw_linear(child, draw)
+
+
+class NothingDrawn(TorchFunctionMode):
+    """A context in which random values are zero, for models whose parameters are read."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (Tensor.normal_, Tensor.uniform_):
+            return args[0].zero_()
+        return func(*args, **(kwargs or {}))
+
+
+class ShapesOnly(NothingDrawn):
+    """A context in which parameters are on the device meta: they have shapes and no values.
+
+    Not `torch.device("meta")`: constants would be computed on it as well, for which torch imports its compiler, in two seconds.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.empty, torch.zeros, torch.ones):
+            kwargs = {"device": "meta", **(kwargs or {})}
+        return super().__torch_function__(func, types, args, kwargs)

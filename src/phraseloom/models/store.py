@@ -48,6 +48,7 @@ from phraseloom.files import (
     write_manifest,
 )
 from phraseloom.hub import MODEL, fetched, parse_address
+from phraseloom.layers.initialisation import NothingDrawn, ShapesOnly
 from phraseloom.models.build import AnyModelConfig
 from phraseloom.models.device import usable
 from phraseloom.models.language_model import LanguageModel
@@ -344,7 +345,7 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
             )
     check_weights(config, tokenizer, folder / WEIGHTS)
     verify_files(folder, {name: listed[name] for name in large})
-    with torch.random.fork_rng(devices=[]):  # loading does not change the caller's random state
+    with NothingDrawn():  # nor does loading change the caller's random state
         model = build(config, tokenizer).to(device)
     tensors = load_tensors(folder / WEIGHTS)
     for name, tensor in tensors.items():
@@ -377,7 +378,7 @@ def check_weights(config: AnyModelConfig, tokenizer: Tokenizer, file: Path) -> N
     if layers > len(stored):  # each layer has parameters; do not build thousands of layers to find out
         message = f"{plural(len(stored), 'parameter')}, the configuration has {plural(layers, 'layer')}"
         raise ModelError(message, file=file)
-    with torch.device("meta"):
+    with ShapesOnly():
         shapes = {name: tuple(p.shape) for name, p in build(config, tokenizer).named_parameters()}
     _compare(shapes, stored, file)
     needed, memory = 4 * sum(t.size for t in stored.values()), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

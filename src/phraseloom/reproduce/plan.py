@@ -242,10 +242,11 @@ def count_parameters(recipe: AnyRecipe, source: int, target: int) -> int:
     """The number of trained parameters of a recipe's model, without allocating them."""
     import torch
 
+    from phraseloom.layers.initialisation import ShapesOnly
     from phraseloom.layers.table import TargetTable
     from phraseloom.models.build import build_language_model, build_model
 
-    with torch.device("meta"):
+    with ShapesOnly():
         if not isinstance(recipe, Recipe):
             model: Any = build_language_model(recipe.model, target)
         elif recipe.model.output.kind == "softmax":

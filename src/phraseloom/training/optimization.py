@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.options.training import (
@@ -154,42 +155,47 @@ class FlatAdam:
     """
 
     def __init__(self, flat: FlatParameters, config: AdamConfig, factors: Mapping[str, float] | None = None) -> None:
-        self.flat = flat
+        self.flat, self.config = flat, config
         runs = flat.runs(factors or {})
         self.factors = [factor for factor, _ in runs]
         self.slices = [part for _, part in runs]
-        self.parameters = [nn.Parameter(flat.data[part]) for part in self.slices]
-        for parameter, part in zip(self.parameters, self.slices, strict=True):
-            parameter.grad = flat.grad[part]
-        self.adam = torch.optim.AdamW(
-            [{"params": [parameter]} for parameter in self.parameters],
-            lr=torch.finfo(torch.float32).tiny,
-            betas=(config.beta1, config.beta2),
-            eps=config.epsilon,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
         self.moments = {"exp_avg": torch.zeros_like(flat.data), "exp_avg_sq": torch.zeros_like(flat.data)}
         self.count = torch.zeros(len(runs), dtype=torch.float32, device=flat.data.device)
-        for parameter, part, count in zip(self.parameters, self.slices, self.count, strict=True):
-            self.adam.state[parameter] = {"step": count, **{kind: m[part] for kind, m in self.moments.items()}}
 
     def step(self, rate: float, scale: float) -> None:
         """One step with learning rate `rate` along the gradient times `scale`."""
         if scale != 1.0:
             self.flat.grad.mul_(scale)
-        for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
-            group["lr"] = rate * factor
-        self.adam.step()
+        self._step(rate, None)
 
     def step_if(self, condition: Tensor, rate: Tensor, scale: Tensor) -> None:
         """`step` where `condition` holds, else nothing; all three are numbers on the device, which is not waited for."""
         self.flat.grad.mul_(scale)
-        for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
-            group["lr"] = rate * factor
-        setattr(self.adam, "found_inf", (~condition).float())  # noqa: B010  # of torch's fused kernel: skip the step
-        self.adam.step()
-        delattr(self.adam, "found_inf")
+        self._step(rate, (~condition).float())
+
+    @torch.no_grad()
+    def _step(self, rate: float | Tensor, skip: Tensor | None) -> None:
+        """By torch's function: its class imports the compiler, two seconds at the start of every run."""
+        tensors = (self.flat.data, self.flat.grad, *self.moments.values())
+        for factor, part, count in zip(self.factors, self.slices, self.count, strict=True):
+            data, grad, mean, square = ([tensor[part]] for tensor in tensors)
+            adamw(
+                data,
+                grad,
+                mean,
+                square,
+                [],
+                [count],
+                fused=True,
+                found_inf=skip,
+                amsgrad=False,
+                beta1=self.config.beta1,
+                beta2=self.config.beta2,
+                lr=rate * factor,
+                weight_decay=self.config.weight_decay,
+                eps=self.config.epsilon,
+                maximize=False,
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         """Both moments of every parameter, as views named `exp_avg.<parameter>` and `exp_avg_sq.<parameter>`."""

@@ -109,7 +109,7 @@ def run_recipe(
             {"the recipe": _comparable(recipe), "the dataset": dataset.fingerprint, "the version": VERSIONS}
         )
         pieces = share_pieces(world, run, pieces, changes.append)
-        settle_torch(world, tf32=recipe.training.tf32)
+        settle_torch(world, tf32=recipe.training.tf32, compiled=recipe.training.compile)
         smaller = "a smaller model or batch needs less: model.width, training.max_micro_tokens, training.valid_tokens"
         stack.enter_context(guard.naming_memory("in training", smaller))
         with guard.naming_memory("while the model was built", "a smaller model needs less: model.width, layers"):
@@ -215,11 +215,17 @@ def check_lexicon(recipe: AnyRecipe) -> None:
         raise FileProblem(f"decoding.lexicon: {problem.what}", file=path, hint=hint) from problem
 
 
-def settle_torch(world: World, *, tf32: bool = False) -> None:
-    """Make results on a CPU bit-identical between runs, and let the process keep its memory pages. `tf32`: of GPUs."""
+def settle_torch(world: World, *, tf32: bool = False, compiled: bool = False) -> None:
+    """Make results on a CPU bit-identical between runs, and let the process keep its memory pages.
+
+    `tf32`: of GPUs. `compiled`: settle the compiler as well, which takes two seconds to import.
+    """
     if world.device.type == "cpu":
         keep_pages()
-        torch.use_deterministic_algorithms(True)
+        if compiled:
+            torch.use_deterministic_algorithms(True)
+        else:
+            torch.set_deterministic_debug_mode("error")
         cast(Any, torch.utils.deterministic).fill_uninitialized_memory = False
     else:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32

@@ -29,6 +29,7 @@ from phraseloom.errors import ModelError, PhraseloomError, UsageError, plural
 from phraseloom.files import read_json, sha256_file
 from phraseloom.layers.attention import MultiHeadAttention
 from phraseloom.layers.attention.token import TokenScore
+from phraseloom.layers.initialisation import ShapesOnly
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.replacement import begins_equal, copy_output, copy_projections
 from phraseloom.models.store import WEIGHTS, find_model, find_task, load_language_model, load_model, read_config
@@ -84,7 +85,7 @@ def check_names(recipe: AnyRecipe, tokenizer: Tokenizer) -> None:
     """Raise UsageError if `training.freeze` or `training.rates` name no module of the recipe's model; allocates no memory."""
     config = recipe.training
     if config.freeze or config.rates:
-        with torch.device("meta"):
+        with ShapesOnly():
             model = build(recipe.model, tokenizer)
         freeze(model, config.freeze)
         rate_factors(model, config.rates)

@@ -147,9 +147,8 @@ class Visibility(SlotMasks):
         return missing if padding is None else [m | padding for m in missing]
 
     def _side_by_side(self, masks: list[Tensor | None]) -> Tensor:
-        shape = torch.broadcast_shapes(*(m.shape for m in masks if m is not None))
         none = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=self.device)
-        return torch.cat([(none if m is None else m).expand(shape) for m in masks], -1)
+        return torch.cat(torch.broadcast_tensors(*(none if m is None else m for m in masks)), -1)
 
     def _make(self, order: int) -> Tensor | None:
         last_token = torch.arange(self.key_length, device=self.device)
