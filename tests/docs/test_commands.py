@@ -81,6 +81,7 @@ NOT_RUN = {
     "docs/experiments/020-two-starts.md": NEEDS_CORPORA,
     "docs/experiments/021-npmt.md": NEEDS_CORPORA,
     "docs/experiments/022-orders.md": NEEDS_CORPORA,
+    "docs/experiments/023-recurrent-starts.md": NEEDS_CORPORA,
     "docs/segments.md": EXAMPLES,
     "docs/serving.md": "a server that does not end; tests/serving runs it",
     "docs/training.md": NEEDS_CORPORA,

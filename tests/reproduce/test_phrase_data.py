@@ -351,19 +351,39 @@ def test_text_in_the_source_language_is_refused(tmp_path: Path, monkeypatch: pyt
     )
 
 
-def test_text_in_a_third_language_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One word of it is in the target too; so few words that they say nothing are let through."""
+FRENCH = "la maison est the plus grande , un homme va chez lui\n"
+
+
+@pytest.mark.parametrize("valid", ["as many words", "few words", None])
+def test_text_in_a_third_language_is_refused(
+    valid: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One word of it is in the target too. Whatever the validation text is: a short one has little in common with any."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path)
-    french = "la maison est the plus grande , un homme va chez lui\n"
-    (tmp_path / "more.en").write_text(french * 300)
-    assert refused(tmp_path) == (
+    for name in ("train.de", "train.en"):
+        (tmp_path / name).write_text((tmp_path / name).read_text() * 30)
+    (tmp_path / "more.en").write_text(FRENCH * 300)
+    recipe = RECIPE
+    if valid is None:
+        recipe = {**RECIPE, "data": {**RECIPE["data"], "valid": [], "test": []}}
+    elif valid == "few words":
+        (tmp_path / "valid.de").write_text("unbekannt\n")
+        (tmp_path / "valid.en").write_text("unknown\n")
+    assert refused(tmp_path, recipe) == (
         "more.en: data.subwords.vectors.train.text is not in the target language: 9% of its words in common with the target of "
-        "the training text, at least 20% are expected; give text in en; 20,000 lines of each text are compared"
+        "the training text, at least 10% are expected; give text in en; 20,000 lines of each text are compared"
     )
-    without_valid = {**RECIPE, "data": {**RECIPE["data"], "valid": [], "test": []}}
-    assert "at least 15% are expected" in refused(tmp_path, without_valid)
-    (tmp_path / "more.en").write_text(french)
+
+
+@pytest.mark.parametrize("few", ["train.en", "more.en"])
+def test_few_words_say_nothing_about_a_language(few: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    for name in ("train.de", "train.en"):
+        (tmp_path / name).write_text((tmp_path / name).read_text() * (1 if name[:5] == few[:5] else 30))
+    (tmp_path / "train.de").write_text("ein haus\n" * (tmp_path / "train.en").read_text().count("\n"))
+    (tmp_path / "more.en").write_text(FRENCH * (1 if few == "more.en" else 300))
     phrase_data._check_input(
         data_of(), TargetPhrasesConfig(), VectorTraining(text=["more.en"]), tmp_path, lambda *_: None
     )

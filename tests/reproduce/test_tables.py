@@ -60,7 +60,7 @@ TABLES = {
         "npmt",
     ),
     "004": (
-        *("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "recurrent"),
+        *("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "recurrent", "starts"),
         *("converged", "converged-entropy", "converged-alignment"),
     ),
 }
@@ -425,6 +425,7 @@ SHOWN_AS_A_PLOT = {
     "002-orders",
     "002-orders-rate",
     "003-npmt",
+    "004-starts",
     "004-converged",
     "004-converged-entropy",
     "guided-alignment",

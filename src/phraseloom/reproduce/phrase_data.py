@@ -35,7 +35,7 @@ from phraseloom.reproduce.records import LOG, RECORD, Record, read_record
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import TableConfig
 from phraseloom.text.lines import count_lines, read_lines
-from phraseloom.text.same_language import FEWEST_WORDS, LEAST_OVERLAP, USUAL_OVERLAP, count_words, overlap
+from phraseloom.text.same_language import FEWEST_WORDS, LEAST_OVERLAP, count_words, overlap
 from phraseloom.text.words import JOINER, is_phrase
 
 SUFFIX = ".phrases"
@@ -579,13 +579,12 @@ def _check_input(
 def _check_language(config: DataConfig, more: Sequence[str], root: Path, lines: Mapping[str, int]) -> None:
     """Raise DataError if a text for vectors is not in the language of the target (`text/same_language.py`)."""
 
-    def words(split: str, side: str) -> Counter[str]:
-        paths = [root / pair.sides[side][0] for pair in config.files(split)]
-        return count_words(sample(paths, lines[split], CHECKED_LINES))
+    def words(side: str) -> Counter[str]:
+        paths = [root / pair.sides[side][0] for pair in config.files("train")]
+        return count_words(sample(paths, lines["train"], CHECKED_LINES))
 
-    target = words("train", "target")
-    source = words("train", "source") if config.source_language != config.target_language else Counter[str]()
-    known = overlap(target, words("valid", "target")) if config.valid else USUAL_OVERLAP
+    target = words("target")
+    source = words("source") if config.source_language != config.target_language else Counter[str]()
     for name in more:
         path = locate(root, name)
         text = count_words(sample([path], count_lines(path), CHECKED_LINES))
@@ -594,8 +593,8 @@ def _check_language(config: DataConfig, more: Sequence[str], root: Path, lines: 
             what = "has no words"
         elif of_source > common:
             what = f"looks like the source language: {_common(of_source, 'source')}, {common:.0%} with the target"
-        elif text.total() >= FEWEST_WORDS and common < LEAST_OVERLAP * known:
-            least = f"at least {LEAST_OVERLAP * known:.0%} are expected"
+        elif min(text.total(), target.total()) >= FEWEST_WORDS and common < LEAST_OVERLAP:
+            least = f"at least {LEAST_OVERLAP:.0%} are expected"
             what = f"is not in the target language: {_common(common, 'target')}, {least}"
         else:
             continue
