@@ -29,6 +29,13 @@ training: {batch_tokens: 200, max_updates: 4}
 """
 
 
+LANGUAGE_MODEL = """\
+name: toy
+data: {folder: dataset, language: en, train: [{text: train.en}]}
+model: {width: 8, heads: 2}
+"""
+
+
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     path = tmp_path / "r.yaml"
@@ -114,13 +121,40 @@ def test_an_override_that_does_not_fit_is_named(override: str, what: str, said: 
         assert jargon not in message
 
 
-def test_a_key_under_another_name_is_named_as_in_the_schema(said: Callable[..., str]) -> None:
-    """`init_range` is short for `init: {kind: uniform, range: ...}`; the message names the range, not the whole model."""
-    message = said("model.init_range=1e30")
-    assert "model.init.range: should be less than or equal to 1 (given: 1e+30)" in message, message
-    assert message.endswith("(with model.init_range=1e30)"), message
-    message = said(old="width: 8", new="width: 8\n  init_range: 3")
-    assert "model.init.range: should be less than or equal to 1 (given: 3)" in message, message
+def test_a_former_key_is_named_as_it_is_written(said: Callable[..., str]) -> None:
+    """`init_range` is short for `init: {kind: uniform, range: ...}`."""
+    what = "model.init_range: should be less than or equal to 1 (given: 3)"
+    assert said("model.init_range=3") == f"override 'model.init_range=3': {what}"
+    assert said(old="width: 8", new="width: 8\n  init_range: 3") == f"r.yaml:10: {what}"
+    message = said("model.init_range=x")
+    assert message == "override 'model.init_range=x': model.init_range: should be a number (given: 'x')"
+    message = said("task=language_model", "model.init_range=3", old=RECIPE, new=LANGUAGE_MODEL)
+    assert message == f"override 'model.init_range=3': {what}"
+
+
+def test_segments_without_a_kind_are_fixed(recipe: Path, said: Callable[..., str]) -> None:
+    def segments(*overrides: str) -> Any:
+        model = load_recipe(recipe, list(overrides)).model
+        return model.phrases.segments  # type: ignore[union-attr]
+
+    for keys in ("{}", "{segments: {}}", "{segments: {min_chunks: 6}}", "{segments: {kind: fixed, min_chunks: 6}}"):
+        recipe.write_bytes(RECIPE.replace("width: 8", f"width: 8\n  phrases: {keys}").encode())
+        for override in ("segments.max_tokens=4", "segments={max_tokens: 4}"):
+            fixed = segments(f"model.phrases.{override}")
+            assert (fixed.kind, fixed.max_tokens, fixed.min_chunks) == ("fixed", 4, 6), (keys, override)
+    for override, what in (
+        ("max_token=4", "unknown key model.phrases.segments.max_token; did you mean max_tokens?"),
+        ("max_tokens=x", "model.phrases.segments.max_tokens: should be a whole number (given: 'x')"),
+        ("kind=fixd", "model.phrases.segments.kind: 'fixd' is not known; did you mean fixed?"),
+    ):
+        override = f"model.phrases.segments.{override}"
+        assert said(override) == f"override {override!r}: {what}"
+    message = said(
+        "model.phrases.segments.max_tokens=4", old="width: 8", new="width: 8\n  phrases: {segments: {kind: dataset}}"
+    )
+    assert message.endswith("unknown key model.phrases.segments.max_tokens; kind: fixed has it")
+    message = said(old="width: 8", new="width: 8\n  phrases:\n    segments:\n      max_token: 4")
+    assert message == "r.yaml:12: unknown key model.phrases.segments.max_token; did you mean max_tokens?"
 
 
 @pytest.mark.parametrize(

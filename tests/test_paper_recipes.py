@@ -19,8 +19,10 @@ from phraseloom.options.model import (
     RecurrentDecoderConfig,
     RecurrentEncoderConfig,
     SoftmaxConfig,
+    TransformerEncoderConfig,
     WordOrPhraseConfig,
 )
+from phraseloom.options.segmental import ColumnsEncoderConfig, ReorderingConfig, SegmentalDecoderConfig
 from phraseloom.options.text import SubwordNmtConfig, WordsConfig
 from phraseloom.options.training import AdamConfig
 from phraseloom.recipe import Recipe, load_recipe
@@ -425,6 +427,37 @@ def test_segmental_recipes(path: Path, parameters: int, source: int, target: int
     with torch.device("meta"):
         model = build_model(load(path).model, source, target)
     assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("path", sorted(PAPER_003.glob("npmt_*.yaml")), ids=lambda p: p.stem)
+def test_settings_of_npmt(path: Path) -> None:
+    """Those that the page of its released program gives for German to English, and greedy search as in paper 003."""
+    recipe = load(path)
+    model, training, data, transformer = recipe.model, recipe.training, recipe.data, "transformer" in path.stem
+    assert recipe.name == f"paper003-{path.stem.replace('_', '-')}"
+    assert model.width == 512  # -dec_unit_size
+    assert model.init == InitConfig(kind="fan_in_uniform", recurrent="fan_in_uniform")
+    decoder = SegmentalDecoderConfig(
+        kind="segmental", layers=2, cell="gru", max_segment=6, dropout=0.5, connect="connect" in path.stem
+    )
+    assert model.decoder == decoder  # -nlayer, -rnn_mode, -max_segment_len, -npmt_dropout; sums over all segmentations
+    if transformer:  # ours
+        assert model.reordering is None and isinstance(model.encoder, TransformerEncoderConfig)
+        assert (model.encoder.layers, model.heads, model.ffn_width, model.dropout) == (3, 8, 1024, 0.3)
+    else:  # -nembed, -kwidth, -nenclayer, -nhid, -dropout (of source embeddings)
+        assert (model.embedding_width, model.dropout, model.tied) == (256, 0.5, "none")
+        assert model.reordering == ReorderingConfig(window=7)
+        assert isinstance(model.encoder, ColumnsEncoderConfig)
+        assert (model.encoder.layers, model.encoder.cell, model.encoder.width) == (2, "gru", 256)
+    output = {"kind": "softmax", "bias": True, "excluded": (), "label_smoothing": 0.0, "smoothing": "uniform"}
+    assert model.output.model_dump() == output
+    assert training.optimizer == AdamConfig(beta2=0.999, epsilon=1e-8)  # those of torch7
+    assert (training.schedule.kind, training.schedule.model_dump()["rate"]) == ("plateau", 1e-3)
+    assert training.schedule.model_dump()["factor"] == 1 / 1.25  # -lrshrink
+    assert (training.clip_norm, training.best_by, training.max_updates, training.max_epochs) == (10.0, "bleu", None, 40)
+    assert recipe.decoding.beam == 1
+    assert (data.text.tokenize, data.text.lowercase, data.filter.max_tokens) == ("moses", True, 75)
+    assert isinstance(data.subwords, WordsConfig) and (data.subwords.min_frequency, data.subwords.phrases) == (3, 0)
 
 
 def test_every_recipe_of_paper_003_is_in_its_table() -> None:

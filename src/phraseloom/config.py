@@ -14,7 +14,7 @@ import typing
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import pydantic
 import yaml
@@ -136,6 +136,8 @@ class Config(pydantic.BaseModel):
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+    former_keys: ClassVar[Mapping[str, KeyPath]] = {}
+    """Keys of earlier versions that are still read, each with the path that it sets."""
 
 
 def _is_whole(value: Any) -> Any:
@@ -421,6 +423,7 @@ def explain(
         groups.setdefault(_key_path(kind, value, error), []).append(error)
     # A misspelt key is reported twice, as unknown and as missing; unknown is more helpful.
     path, errors = min(groups.items(), key=lambda group: group[1][0]["type"] == "missing")
+    path = _as_written(kind, value, path)
     known = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in places), None)
     place = Place(file) if known is None else places[known]
     if path != known:
@@ -453,7 +456,7 @@ def _overrides_below(path: KeyPath, places: Places) -> str:
 def _key_path(kind: type[pydantic.BaseModel], value: Any, error: Any) -> KeyPath:
     """The key of an error as named in `value`, without pydantic's own steps (variants of unions, shorthands).
 
-    A key that is written under another name (`init_range` for `init.range`) is named as in `kind`.
+    A key that is written under a former name (`init_range` for `init.range`) is named as in `kind`; see `_as_written`.
     """
     path: list[str | int] = []
     loc, whole = tuple(error["loc"]), value
@@ -474,6 +477,16 @@ def _key_path(kind: type[pydantic.BaseModel], value: Any, error: Any) -> KeyPath
     if error["type"].startswith("union_tag") and isinstance(value, dict):
         path.append(error["ctx"]["discriminator"].strip("'"))
     return tuple(path)
+
+
+def _as_written(kind: type[pydantic.BaseModel], value: Any, path: KeyPath) -> KeyPath:
+    """`path`, or the former key by which `value` sets it."""
+    for n in range(len(path)):
+        for config in types_at(kind, value, path[:n]):
+            for former, steps in getattr(config, "former_keys", {}).items():
+                if path[n:] == steps and value_at(value, (*path[:n], former), None) is not None:
+                    return (*path[:n], former)
+    return path
 
 
 def _is_short(value: dict[str, Any], steps: Sequence[str | int], error: Any) -> bool:

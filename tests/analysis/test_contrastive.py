@@ -332,9 +332,20 @@ def test_lingeval97(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ('{"source": "a"}', "not a JSON list"),
-        ('[{"source": "a", "reference": "b"}]', "entry 1 is .* lacks source, reference or errors"),
-        ("[7]", "entry 1 is 7"),
-        ('[{"source": "a", "reference": "b", "errors": [{"type": "x"}]}]', "lacks source, reference or errors"),
+        ('[{"source": "a", "reference": "b"}]', "l.json:1: entry 1 has no errors: "),
+        ('[{"source": "a", "errors": []}]', "l.json:1: entry 1 has no reference: "),
+        (
+            '[{"source": "a", "reference": "b", "errors": []}, {"errors": []}]',
+            "entry 2 has no source and no reference: ",
+        ),
+        ('[{"source": "a", "reference": "b", "errors": []}]', "l.json: no items: no entry has errors"),
+        ("[7]", "entry 1 is 7, not an object with source, reference, errors"),
+        ('[{"source": "a", "reference": "b", "errors": {"type": "x"}}]', "entry 1: errors is .*, not a list"),
+        (
+            '[{"source": "a", "reference": "b", "errors": ["x"]}]',
+            'error 1 of entry 1 is "x", not an object with type, cont',
+        ),
+        ('[{"source": "a", "reference": "b", "errors": [{"type": "x"}]}]', "error 1 of entry 1 has no contrastive: "),
         ('[{"source": "a", "reference": "b", "errors": [{"type": "x", "contrastive": 3}]}]', "wrong is 3, not a text"),
         (
             '[{"source": "a", "reference": "b", "errors": [{"type": "x", "contrastive": "c", "distance": -1}]}]',

@@ -64,6 +64,7 @@ def test_train_and_evaluate(command: Command) -> None:
     trained, even = data["as_trained"], data["break_even"]
     assert "phrase, as trained" in done.out and even["precision"] == even["recall"]
     assert "phrase, recall 28" in done.out and 0.28 <= data["at_paper_recall"]["recall"] < 0.4
+    assert data["paper_recall"] == 0.28
     assert trained["gate"]["phrase"]["predicted"] >= data["gate"]["phrase"]["predicted"]
     bins = data["calibration"]["bins"]
     assert sum(one["tokens"] for one in bins) == found.tokens
@@ -71,6 +72,22 @@ def test_train_and_evaluate(command: Command) -> None:
     assert data["calibration"]["error"] == pytest.approx(error)
     assert f"expected calibration error {100 * error:.2f}" in done.out
     assert done.out.startswith(f"60 sentences, {found.tokens:,} source tokens; in per cent; accuracy ")
+
+
+def test_the_recall_of_turkish(command: Command) -> None:
+    assert command("fertility", "train", "net", *TEXT, "-o", "new", *QUICK).code == 0
+    done = command("fertility", "evaluate", "new", *TEXT, "--json", "scores.json", "--recall", "0.10")
+    assert done.code == 0, done.err
+    data = json.loads(Path("scores.json").read_bytes())
+    at_recall = data["at_paper_recall"]
+    assert data["paper_recall"] == 0.1 and 0.1 <= at_recall["recall"] < 0.28
+    row = next(line for line in done.out.split("\n") if line.startswith("phrase, recall "))
+    assert row.split()[2] == "10" and row.split()[-1] == str(at_recall["predicted"])
+    assert "recall 28" not in done.out
+    for value in ("0", "1", "-0.1", "28", "nan"):
+        done = command("fertility", "evaluate", "new", *TEXT, "--recall", value)
+        expected = f"phraseloom fertility: a recall of {value} is not between 0 and 1; 10 % is 0.10\n"
+        assert (done.code, done.out, done.err) == (2, "", expected)
 
 
 def test_options_reach_the_training(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`phraseloom inspect` and `doctor`: what they say of whole and damaged folders, and of this machine."""
+"""`phraseloom inspect` and `doctor`: what they say of whole and damaged folders, of recipes, and of this machine."""
 
 from __future__ import annotations
 
@@ -92,6 +92,96 @@ def test_a_folder_of_something_else(command: Command, tmp_path: Path) -> None:
     assert outcome.is_one_line_of("inspect")
     assert "not a model" in outcome.err
     assert command("inspect", ".", "--output", "xml").code == 2
+
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+TINY = ["model.width=16", "model.heads=2", "model.ffn_width=16", "--rows", "50"]
+
+
+def test_a_recipe_and_the_start_of_its_model(command: Command) -> None:
+    recipe = RECIPES / "multi30k" / "phrases" / "max_attn_ta.yaml"
+    outcome = command("inspect", recipe, *TINY)
+    assert outcome.code == 0 and not outcome.err, outcome.err
+    for text in (
+        "max_attn_ta.yaml: recipe",
+        "name ",
+        "multi30k-phrases-max-attn-ta",
+        "task ",
+        "translation",
+        "en → de",
+    ):
+        assert text in outcome.out
+    for text in ("source 50, target 50 (--rows)", "phrases.segments.kind", "encoder ", "source_embedding"):
+        assert text in outcome.out
+    line = outcome.out.splitlines()[-1]
+    assert line.startswith("separation of tokens at the start: encoder 0.") and "; gradient 0." in line
+    assert line.count("signal/noise") == 3 and line.endswith("; collapsed: nothing")
+    assert command("inspect", recipe, *TINY, "--seed", "1").out == outcome.out
+    assert command("inspect", recipe, *TINY, "--seed", "2").out != outcome.out
+
+
+def test_a_collapsed_start_is_named(command: Command) -> None:
+    start = "model.init={kind: uniform, range: 1e-30}"
+    outcome = command("inspect", RECIPES / "language_model" / "base.yaml", *TINY, start, "--output", "json")
+    found = json.loads(outcome.out, parse_constant=pytest.fail)
+    assert (outcome.code, found["task"], found["languages"]) == (0, "language_model", {"text": "en"})
+    assert found["start"]["collapsed"] == ["decoder"]
+    assert list(found["start"]["parts"]) == ["decoder", "gradient"]
+    without_dropout = ["model.dropout=0.0", "model.attention_dropout=0.0", "model.ffn_dropout=0.0"]
+    outcome = command("inspect", RECIPES / "language_model" / "base.yaml", *TINY, *without_dropout, "--output", "json")
+    assert json.loads(outcome.out, parse_constant=pytest.fail)["start"]["parts"]["decoder"]["signal"] is None
+
+
+def test_a_recipe_has_the_vocabularies_and_parameters_of_its_model(command: Command, project: Path) -> None:
+    trained = describe(project / "run" / "best")
+    outcome = command("inspect", project / "recipe.yaml", f"data.folder={project / 'dataset'}", "--output", "json")
+    found = json.loads(outcome.out)
+    assert found["vocabularies"]["from"] == f"of the dataset {project / 'dataset'}"
+    assert found["vocabularies"]["sizes"] == {side: v["size"] for side, v in trained["vocabularies"].items()}
+    assert (found["parameters"], found["parts"]) == (trained["parameters"], trained["parts"])
+    for override, target, origin in (
+        ("data.subwords.size=60", 60, "as the recipe asks; there is no dataset yet"),
+        ("data.subwords={kind: subword_nmt, merges: 70}", 70, "as the recipe asks; there is no dataset yet"),
+        ("data.tokenizer=elsewhere", 50, "assumed; elsewhere is not read"),
+    ):
+        outcome = command(
+            "inspect", project / "recipe.yaml", "data.folder=none", override, "--quick", "--output", "json"
+        )
+        found = json.loads(outcome.out)
+        assert (found["vocabularies"]["sizes"]["target"], found["vocabularies"]["from"]) == (target, origin)
+        assert found["start"] is None
+
+
+def test_a_recipe_of_vectors_needs_none(command: Command) -> None:
+    recipe = RECIPES / "continuous" / "ladder" / "random.yaml"
+    words = ["data.subwords.size=20", "data.folder=none"]
+    found = json.loads(command("inspect", recipe, *words, "--output", "json").out)
+    wider = json.loads(command("inspect", recipe, *words, "data.subwords.vectors.random=129", "--output", "json").out)
+    assert found["start"]["collapsed"] == [] and wider["parameters"] > found["parameters"]
+
+
+def test_what_is_no_recipe_is_one_line(command: Command, project: Path, tmp_path: Path) -> None:
+    recipe = project / "recipe.yaml"
+    (tmp_path / "bad.yaml").write_bytes(b"a: [")
+    (tmp_path / "model.txt").write_bytes(b"")
+    for arguments, code, message in (
+        ([recipe, "model.widht=3"], 2, "did you mean width?"),
+        ([recipe, "model.width"], 2, "not of the form key.sub=value"),
+        ([recipe, "--rows", "3"], 2, "--rows"),
+        (["bad.yaml"], 2, "not valid YAML"),
+        (["none.yaml"], 1, "none.yaml: recipe not found"),
+        (["model.txt"], 1, "model, dataset or run folder, or a recipe (.yaml) expected, but this is a file"),
+        (
+            [project / "run", "model.width=3"],
+            2,
+            f"KEY=VALUE is for a recipe (.yaml); {project / 'run'} is a run folder",
+        ),
+        ([project / "dataset", "--rows", "50"], 2, "--rows is for a recipe (.yaml)"),
+        ([project / "dataset", "--seed", "0"], 2, "--seed is for a recipe (.yaml)"),
+    ):
+        outcome = command("inspect", *arguments)
+        assert outcome.code == code and message in outcome.err, (arguments, outcome)
+        assert outcome.is_one_line_of("inspect"), outcome
 
 
 def test_doctor(command: Command) -> None:

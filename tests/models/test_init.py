@@ -304,8 +304,8 @@ def test_an_init_that_is_accepted_changes_the_model(keys: dict[str, Any]) -> Non
     ("keys", "words"),
     [
         ({"init": "glorot"}, ["init", "xavier_uniform"]),
-        ({"init": {"kind": "uniform"}}, ["range is for kind: uniform, which needs it"]),
-        ({"init": {"range": 0.1}}, ["range is for kind: uniform"]),
+        ({"init": {"kind": "uniform"}}, ["init: kind: uniform needs a range, such as 0.1"]),
+        ({"init": {"range": 0.1}}, ["init: range is for kind: uniform; with kind: fan_in_uniform, leave it out"]),
         ({"init": {"kind": "uniform", "range": float("nan")}}, ["init.range"]),
         ({"init": {"kind": "uniform", "range": float("inf")}}, ["init.range"]),
         ({"init": {"kind": "uniform", "range": 0.1, "embeddings": "small_uniform"}}, ["leave embeddings out"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.recipe import load_recipe
-from phraseloom.reproduce.plan import SPECIALS, _vocabularies
+from phraseloom.reproduce.plan import SPECIALS, vocabularies
 from phraseloom.reproduce.table import ScaleConfig
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "continuous" / "tr-en_pconmt.yaml"
@@ -27,5 +27,5 @@ def test_the_source_of_a_target_of_words_has_the_types_of_its_own_options(
 ) -> None:
     recipe = load_recipe(RECIPE, [*changes, f"data.folder={tmp_path}/none"])
     remarks: list[str] = []
-    assert _vocabularies(recipe, ScaleConfig(), remarks) == (source, SPECIALS + 50_000 + 50_000)
+    assert vocabularies(recipe, ScaleConfig(), remarks) == (source, SPECIALS + 50_000 + 50_000)
     assert remarks == ["vocabularies counted as full"]

@@ -22,7 +22,8 @@ from phraseloom.options.data import DataConfig, TargetPhrasesConfig
 from phraseloom.options.text import VectorTraining
 from phraseloom.recipe import load_recipe
 from phraseloom.reproduce import phrase_data
-from phraseloom.reproduce.phrase_data import TextOrigin, find_labels, make_phrase_data, share_done
+from phraseloom.reproduce.phrase_data import TextOrigin, WrittenLines, find_labels, make_phrase_data, share_done
+from phraseloom.reproduce.steps import Step, StepScope
 
 pytest.importorskip("gensim")
 
@@ -520,6 +521,68 @@ def test_a_file_of_stop_words_drops_phrases(tmp_path: Path, monkeypatch: pytest.
 )
 def test_the_progress_of_a_step_is_read_from_its_log(line: str, share: float | None) -> None:
     assert share_done(line) == share
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["tokenize", "{text}", "-l", "de"],
+        ["align", "apply", "aligner", "-s", "{text}", "-t", "other"],
+        ["phrases", "segment", "{text}", "--table", "phrases.tsv"],
+        ["phrases", "segment", "other", "--table", "phrases.tsv", "-s", "{text}", "-a", "links"],
+    ],
+    ids=" ".join,
+)
+def test_the_progress_of_a_step_is_the_share_of_lines_that_it_has_written(tmp_path: Path, argv: list[str]) -> None:
+    text, output = tmp_path / "text", tmp_path / ".stdout.tmp"
+    text.write_text("a line\n" * 8)
+
+    def step(identity: str, *words: str, stdout: str | None = "out.txt") -> Step:
+        place = None if stdout is None else tmp_path / stdout
+        return Step("name", StepScope("", "data"), words, identity, tmp_path, stdout=place)
+
+    running = step("1", *(word.replace("{text}", str(text)) for word in argv))
+    written = WrittenLines()
+    assert written.share(running) is None  # not begun
+    output.write_text("")
+    assert written.share(running) is None  # it reads the text a first time, or its model
+    output.write_text("one\ntwo\nhal")
+    assert written.share(running) == 0.25
+    with output.open("a") as handle:
+        handle.write("f\n")
+    assert written.share(running) == 0.375
+    assert written.share(step("2", *running.argv)) == 0.375  # another step: counted anew
+    output.unlink()
+    assert written.share(running) is None
+    assert written.share(step("3", "concatenate")) is None
+    assert written.share(step("4", "phrases", "extract", "-s", str(text), stdout=None)) is None
+
+
+def test_a_terminal_shows_the_share_of_a_step_that_writes_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in place of ours writes half of the lines, and waits until that is shown."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    monkeypatch.setattr("phraseloom.reproduce.execute.PROGRESS_SECONDS", 0.0)
+    half = (
+        "import sys, time; from pathlib import Path; lines = Path(sys.argv[2]).read_text().splitlines(True)\n"
+        "sys.stdout.write(''.join(lines[: len(lines) // 2])); sys.stdout.flush()\n"
+        "while not Path('seen').exists(): time.sleep(0.01)\n"
+        "sys.exit('it broke')"
+    )
+    told: list[tuple[str, int, int]] = []
+
+    def progress(stage: str, done: int, total: int) -> None:
+        told.append((stage, done, total))
+        if done:
+            Path("seen").touch()
+
+    with pytest.raises(DataError, match="it broke"):
+        make_phrase_data(data_of(RECIPE), say=lambda _: None, progress=progress, program=(sys.executable, "-c", half))
+    stage, done, total = next(one for one in told if one[1])
+    assert stage.split(" ")[1].startswith("source_train") and (done, total) == (500, 1000)
+    assert "%" not in "".join(path.read_text() for path in Path("dataset.phrases").rglob("log.txt"))
 
 
 @pytest.mark.parametrize(

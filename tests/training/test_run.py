@@ -325,7 +325,8 @@ def test_a_run_warns_of_a_start_that_is_collapsed(
         assert "(model.init: fan_in_uniform)" in log
         warning = f"warning: this start is collapsed ({', '.join(collapsed)}): the model hardly separates tokens"
         assert (warning in log) == bool(collapsed), log
-        assert ("see model.init in docs/training.md" in log) == bool(collapsed)
+        for way_out in ("phraseloom inspect RECIPE model.init=…", "see model.init in docs/training.md"):
+            assert (way_out in log) == bool(collapsed)
     assert phraseloom([*arguments, "training.max_updates=2", *STEPS]) == 0  # goes on: nothing starts here
     assert "at the start" not in capsys.readouterr().err
 
@@ -384,6 +385,27 @@ def test_a_run_that_diverges_before_its_first_checkpoint_is_not_told_of_one(
     assert phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *high]) == 4
     text = capsys.readouterr().err
     assert "whole" not in text and "(it starts over, because no checkpoint is left)" in text
+
+
+def test_a_run_that_diverges_from_a_collapsed_start_is_told_of_it(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    high = ["training.schedule.peak=1e10", "training.schedule.warmup=1", *STEPS]
+    arguments = [
+        "train",
+        str(place / "small.yaml"),
+        "--run",
+        str(tmp_path / "run"),
+        "--allow-changed",
+        *LONG_LSTM,
+        *high,
+    ]
+    for start, advice in (("fan_in_uniform", True), ("orthogonal", False)):
+        assert phraseloom([*arguments, f"model.init={{recurrent: {start}}}"]) == 4
+        text = capsys.readouterr().err
+        what = ", or choose another model.init: the start was collapsed (encoder)\n"
+        assert text.endswith(what) == advice, text
+        assert ("the start was collapsed" in text) == advice
 
 
 def test_runs_of_one_recipe_have_one_identity_and_others_another(place: Path, done: Path, tmp_path: Path) -> None:

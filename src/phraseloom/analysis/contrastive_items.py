@@ -95,31 +95,41 @@ def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
         raise DataError(f"not a JSON list but {_short(content)}", file=path, hint="--items reads one object per line")
     items: list[Item] = []
     types: set[str] = set()
-    for number, sentence in enumerate(content, 1):
-        try:
-            for mistake in sentence["errors"]:
-                texts = {
-                    "source": sentence["source"],
-                    "correct": sentence["reference"],
-                    "wrong": mistake["contrastive"],
-                }
-                types.add(str(mistake["type"]))
-                if category is None or mistake["type"] == category:
-                    distance = (
-                        0 if mistake.get("distance") == "0" else mistake.get("distance")
-                    )  # the file has both 0 and "0"
-                    item = {**texts, "category": mistake["type"], "distance": distance}
-                    items.append(_checked(item, str(path), number))
-        except (KeyError, TypeError, AttributeError):
-            what = (
-                f"entry {number} is {_short(sentence)}: it lacks source, reference or errors with type and contrastive"
-            )
-            raise DataError(what, file=path, line=number, hint="the line is the number of the entry") from None
+    for number, entry in enumerate(content, 1):
+        for mistake in _mistakes(entry, path, number):
+            types.add(str(mistake["type"]))
+            if category is None or mistake["type"] == category:
+                distance = mistake.get("distance")
+                distance = 0 if distance == "0" else distance  # the file has both 0 and "0"
+                texts = {"source": entry["source"], "correct": entry["reference"], "wrong": mistake["contrastive"]}
+                items.append(_checked({**texts, "category": mistake["type"], "distance": distance}, str(path), number))
     if not items and category is not None:
         near = difflib.get_close_matches(category, types, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(types)[:20]) or 'none'}"
         raise DataError(f"no errors of category {category}", file=path, hint=hint)
+    if content and not items:
+        raise DataError("no items: no entry has errors", file=path)
     return _not_empty(items, path)
+
+
+def _mistakes(entry: Any, file: str | Path, number: int) -> list[dict[str, Any]]:
+    """The errors of an entry of LingEval97, with all keys that they need. Raises DataError."""
+
+    def problem(what: str) -> DataError:
+        return DataError(what, file=file, line=number, hint="the line is the number of the entry")
+
+    def check(value: Any, name: str, keys: tuple[str, ...]) -> None:
+        if not isinstance(value, dict):
+            raise problem(f"{name} is {_short(value)}, not an object with {', '.join(keys)}")
+        if lacking := [key for key in keys if key not in value]:
+            raise problem(f"{name} has no {' and no '.join(lacking)}: {_short(value)}")
+
+    check(entry, f"entry {number}", ("source", "reference", "errors"))
+    if not isinstance(entry["errors"], list):
+        raise problem(f"entry {number}: errors is {_short(entry['errors'])}, not a list")
+    for i, mistake in enumerate(entry["errors"], 1):
+        check(mistake, f"error {i} of entry {number}", ("type", "contrastive"))
+    return list(entry["errors"])
 
 
 def _text(fields: dict[str, Any], name: str, file: str, line: int) -> str:

@@ -50,7 +50,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "reproduce": ("reproduce", "Reproduce a table of a paper and compare the numbers."),
     "convert": ("convert", "Convert models from and to other programs."),
     "hub": ("hub", "Push models to the Hugging Face Hub, and pull them."),
-    "inspect": ("inspect", "Describe a model, dataset or run folder."),
+    "inspect": ("inspect", "Describe a model, dataset or run folder, or a recipe."),
     "doctor": ("doctor", "Check this machine and installation."),
     "schema": ("schema", "Print the JSON schema of a recipe, for editors."),
 }

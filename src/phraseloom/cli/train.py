@@ -136,8 +136,9 @@ RATES = {"inverse_sqrt": "factor", "constant": "rate", "plateau": "rate"}
 
 
 def _retry_hint(recipe: Path, overrides: list[str], run: Path, loaded: AnyRecipe) -> str:
-    """How to continue a diverged run: the command with a tenth of the learning rate, and its start."""
+    """How to continue a diverged run: the command with a tenth of the learning rate, and where it starts."""
     from phraseloom.training.checkpoint import list_checkpoints
+    from phraseloom.training.run_folder import noted_collapse
 
     schedule = loaded.training.schedule
     key = RATES.get(schedule.kind, "peak")
@@ -147,4 +148,6 @@ def _retry_hint(recipe: Path, overrides: list[str], run: Path, loaded: AnyRecipe
     steps = [path.name for _, path in list_checkpoints(run)]
     where = f"it resumes from {steps[-1]}" if steps else "it starts over, because no checkpoint is left"
     earlier = f"; --from {steps[-2]} goes further back" if len(steps) > 1 else ""
-    return f"lower the learning rate: {shlex.join(words)} ({where}{earlier})"
+    parts = noted_collapse(run)
+    start = f", or choose another model.init: the start was collapsed ({', '.join(parts)})" if parts else ""
+    return f"lower the learning rate: {shlex.join(words)} ({where}{earlier}){start}"

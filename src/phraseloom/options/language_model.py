@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from phraseloom.config import Config
+from phraseloom.config import Config, KeyPath
 from phraseloom.options.attention import AttentionConfig, BackendOptions
 from phraseloom.options.model import (
+    FORMER_KEYS,
     DropoutRate,
     InitConfig,
     PositionsConfig,
@@ -44,6 +46,8 @@ class LanguageModelConfig(Config):
     The keys are those of a translation model without its encoder. `tied`: two_way (one matrix for embeddings and output) or
     none. `output.label_smoothing` is 0 by default, because perplexity is the measure.
     """
+
+    former_keys: ClassVar[Mapping[str, KeyPath]] = FORMER_KEYS
 
     preset: Literal["tiny", "small", "base", "big"] | None = None
     width: Annotated[int, Field(ge=2, le=16384)] = 512

@@ -5,11 +5,12 @@ No torch here: recipes are checked without it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from phraseloom.config import Config, Whole
+from phraseloom.config import Config, KeyPath, Whole
 from phraseloom.errors import plural
 from phraseloom.options.attention import AttentionConfig, AttentionsConfig
 from phraseloom.options.segmental import (
@@ -48,8 +49,10 @@ class InitConfig(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> InitConfig:
-        if (self.kind == "uniform") != (self.range is not None):
-            raise ValueError("range is for kind: uniform, which needs it")
+        if self.kind == "uniform" and self.range is None:
+            raise ValueError("kind: uniform needs a range, such as 0.1")
+        if self.kind != "uniform" and self.range is not None:
+            raise ValueError(f"range is for kind: uniform; with kind: {self.kind}, leave it out")
         changed = [
             name
             for name, usual in (("embeddings", "normal"), ("recurrent", "orthogonal"))
@@ -58,6 +61,10 @@ class InitConfig(Config):
         if self.kind == "uniform" and changed:
             raise ValueError(f"kind: uniform draws everything from its range; leave {changed[0]} out")
         return self
+
+
+FORMER_KEYS: Mapping[str, KeyPath] = {"init_range": ("init", "range")}
+"""Of a model: see `fill_init`."""
 
 
 def fill_init(value: Any) -> Any:
@@ -173,6 +180,13 @@ class PhrasesConfig(Config):
     combination_width: Annotated[int, Field(ge=0, le=65536)] | None = None
     combination_dropout: DropoutRate | None = None
     scorer_width: Annotated[int, Field(ge=1, le=65536)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("segments"), dict):
+            return {**value, "segments": {"kind": "fixed", **value["segments"]}}
+        return value
 
     @model_validator(mode="after")
     def _fits(self) -> PhrasesConfig:
@@ -539,6 +553,8 @@ class ModelConfig(Config):
     place (one of two readings of paper 002, §3.3); all attentions must then be interleaved. Dropout rates: `dropout` on
     embeddings and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
+
+    former_keys: ClassVar[Mapping[str, KeyPath]] = FORMER_KEYS
 
     preset: Literal["tiny", "small", "base", "big"] | None = None
     width: Annotated[int, Field(ge=2, le=16384)] = 512

@@ -67,9 +67,10 @@ class Execution:
     """The steps of a table in an order in which they can run. `flop` by identity is written to the records.
 
     `jobs`: number of parallel steps, each with its share of the cores. `program`: the program that runs a command. `more`:
-    steps that the caller does after these, which the numbers count. `progress(name, seconds, line)`: called while a step runs,
-    with its number and name and the last line of its log. `ended(step, record)`: called for every step that is done already
-    and every step that has ended; an error that it raises stops the run, and is the only message about a failed step.
+    steps that the caller does after these, which the numbers count. `progress(step, name, seconds, line)`: called while a step
+    runs; `name` has its number, `line` is the last one of its log, and its standard output is in the file `STDOUT` of its
+    folder. `ended(step, record)`: called for every step that is done already and every step that has ended; an error that it
+    raises stops the run, and is the only message about a failed step.
     """
 
     steps: Sequence[Step]
@@ -79,7 +80,7 @@ class Execution:
     program: Sequence[str] = PROGRAM
     devices: Sequence[str] = ()  # values of CUDA_VISIBLE_DEVICES that parallel steps share; none: as it is
     more: int = 0
-    progress: Callable[[str, float, str], None] | None = None
+    progress: Callable[[Step, str, float, str], None] | None = None
     ended: Callable[[Step, Record], None] | None = None
     records: dict[str, Record] = field(default_factory=dict)
     _started: int = 0
@@ -248,7 +249,7 @@ class Execution:
         self._progressed = now
         for step in self.steps:
             if (running := self._running.get(step.identity)) is not None:
-                self.progress(running.name, now - running.began, _last_line(step.folder / LOG))
+                self.progress(step, running.name, now - running.began, _last_line(step.folder / LOG))
 
     def _ended(self, step: Step, content: dict[str, Any], code: int, seconds: float, message: str) -> None:
         record = finish(step, content, code=code, seconds=seconds, message=message)

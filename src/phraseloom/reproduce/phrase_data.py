@@ -30,7 +30,7 @@ from phraseloom.options.data import DataConfig, PhraseFilterConfig, TargetPhrase
 from phraseloom.options.text import TrainedVectors, VectorTraining, WordsConfig
 from phraseloom.phrases.extract import read_candidates
 from phraseloom.phrases.stop_words import LANGUAGES, STOP_WORDS, read_stop_words
-from phraseloom.reproduce.execute import PROGRAM, Execution, duration
+from phraseloom.reproduce.execute import CONCATENATE, PROGRAM, STDOUT, Execution, duration
 from phraseloom.reproduce.records import LOG, RECORD, Record, read_record
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import TableConfig
@@ -192,6 +192,7 @@ def make_phrase_data(
     steps = _steps(config, phrases, vectors, root)
     made = _by_name(steps)
     files.disk.mkdir(steps.work)
+    written = WrittenLines()
     ordered = in_order([made["table"], *made.values()])  # first what can fail for want of phrases
     with files.FolderLock(folder_of(config)):
         Execution(
@@ -199,7 +200,9 @@ def make_phrase_data(
             say=say,
             program=program,
             more=1,
-            progress=lambda name, seconds, line: _tell(progress, name, seconds, line),
+            progress=lambda step, name, seconds, line: _tell(
+                progress, name, seconds, share_done(line) or written.share(step)
+            ),
             ended=_check,
         ).run()
     return _result(config, made, root, read, len(ordered) + 1)
@@ -226,8 +229,7 @@ def _check(step: Step, record: Record) -> None:
     raise DataError(f"{step.name} failed: {record.message}", hint=hint)
 
 
-def _tell(progress: Progress, name: str, seconds: float, line: str) -> None:
-    share = share_done(line)
+def _tell(progress: Progress, name: str, seconds: float, share: float | None) -> None:
     progress(f"{name}, {duration(seconds)}", round(1000 * (share or 0.0)), 0 if share is None else 1000)
 
 
@@ -243,6 +245,41 @@ def share_done(line: str) -> float | None:
     if match[1] != "epoch":
         return (done + (of if match[1] == "backward" else 0)) / (2 * of)
     return done / of if match[4] is None else (done - 1 + int(match[4]) / 100) / of
+
+
+class WrittenLines:
+    """How much of its work a running step has done that writes one line for each line of its text, as it reads them.
+
+    Those are `tokenize`, `align apply` and `phrases segment`. Their lines are counted here, so their logs stay short.
+    """
+
+    def __init__(self) -> None:
+        self._identity = ""
+        self._read = self._lines = self._of = 0
+
+    def share(self, step: Step) -> float | None:
+        """The share of lines written; None before the first one, and for other steps."""
+        if step.stdout is None or step.argv[0] == CONCATENATE:
+            return None
+        if step.identity != self._identity:
+            self._identity = step.identity
+            self._read = self._lines = self._of = 0
+        try:
+            with (step.folder / STDOUT).open("rb") as handle:
+                handle.seek(self._read)
+                while block := handle.read(1 << 20):
+                    self._read += len(block)
+                    self._lines += block.count(b"\n")
+            if self._lines and not self._of:
+                self._of = count_lines(_text_of(step.argv))
+        except (OSError, FileProblem):  # the step has just ended, or its text has gone, which it will say itself
+            return None
+        return min(1.0, self._lines / self._of) if self._of else None
+
+
+def _text_of(argv: Sequence[str]) -> str:
+    """A file with as many lines as the output of a step."""
+    return argv[argv.index("-s") + 1] if "-s" in argv else argv[2 if argv[0] == "phrases" else 1]
 
 
 def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from phraseloom.errors import PhraseloomError, UsageError
+from phraseloom.options.text import RandomVectors, TrainedVectors
 from phraseloom.recipe import AnyRecipe, Recipe, load_recipe
 from phraseloom.report.markup import terminal
 from phraseloom.reproduce.execute import duration
@@ -164,7 +165,7 @@ LAUNCH = 0.006
 BYTES = 4
 COPIES = 3  # weights and two moments in a checkpoint
 SPECIALS = 4
-VECTOR_WIDTH = 300
+VECTOR_WIDTH = 300  # of a file of vectors
 DEFAULT_LENGTHS = LengthsConfig(source=25, target=25)
 DEFAULT_VOCABULARY = 32_000
 
@@ -213,7 +214,7 @@ def estimate(step: Step, scale: ScaleConfig) -> CostEstimate:
     assert step.recipe is not None
     recipe = load_recipe(step.recipe, list(step.changes))
     remarks: list[str] = []
-    sizes = _vocabularies(recipe, scale, remarks)
+    sizes = vocabularies(recipe, scale, remarks)
     parameters = count_parameters(recipe, *sizes)
     lengths = _lengths(recipe, scale, remarks)
     training = recipe.training
@@ -240,27 +241,49 @@ def count_layers(recipe: AnyRecipe) -> int:
 
 def count_parameters(recipe: AnyRecipe, source: int, target: int) -> int:
     """The number of trained parameters of a recipe's model, without allocating them."""
+    return sum(size for _, size in parameter_sizes(recipe, source, target))
+
+
+def parameter_sizes(recipe: AnyRecipe, source: int, target: int) -> list[tuple[str, int]]:
+    """The names and sizes of the trained parameters of a recipe's model, without allocating them."""
     import torch
 
     from phraseloom.layers.initialisation import ShapesOnly
+
+    with ShapesOnly():
+        model = new_model(recipe, source, target, vectors=torch.empty)
+        return [(name, parameter.numel()) for name, parameter in model.named_parameters()]
+
+
+def new_model(recipe: AnyRecipe, source: int, target: int, *, vectors: Callable[[int, int], Any]) -> Any:
+    """A new model of a recipe for vocabularies of these sizes; seed torch first.
+
+    `vectors(size, width)`: the table of a continuous output, of which only the recipe is known.
+    """
     from phraseloom.layers.table import TargetTable
     from phraseloom.models.build import build_language_model, build_model
 
-    with ShapesOnly():
-        if not isinstance(recipe, Recipe):
-            model: Any = build_language_model(recipe.model, target)
-        elif recipe.model.output.kind == "softmax":
-            model = build_model(recipe.model, source, target)
-        else:
-            phrases = getattr(recipe.data.subwords, "phrases", 0)
-            table = TargetTable(torch.empty(target, VECTOR_WIDTH), target - phrases)
-            model = build_model(recipe.model, source, target, table)
-        return sum(p.numel() for p in model.parameters())
+    if not isinstance(recipe, Recipe):
+        return build_language_model(recipe.model, target)
+    if recipe.model.output.kind == "softmax":
+        return build_model(recipe.model, source, target)
+    first_phrase = max(0, target - getattr(recipe.data.subwords, "phrases", 0))
+    return build_model(recipe.model, source, target, TargetTable(vectors(target, _vector_width(recipe)), first_phrase))
 
 
-def _vocabularies(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> tuple[int, int]:
+def _vector_width(recipe: Recipe) -> int:
+    """The width of the vectors of a continuous output, as far as the recipe says it: a file of vectors is not read."""
+    subwords: Any = recipe.data.subwords
+    vectors = getattr(subwords, "vectors", None)
+    if isinstance(vectors, RandomVectors):
+        return vectors.random
+    trained = vectors.train.width if isinstance(vectors, TrainedVectors) else VECTOR_WIDTH
+    return getattr(subwords, "dimensions", None) or trained
+
+
+def vocabularies(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> tuple[int, int]:
     """The vocabulary size of each side: that of the dataset if it exists, else of the recipe if it says so, else assumed."""
-    known = _dataset(recipe)
+    known = dataset_sizes(recipe)
     if known is not None:
         return known[0]
     subwords: Any = recipe.data.subwords
@@ -282,7 +305,7 @@ def _source_types(subwords: Any) -> int:
 
 
 def _lengths(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> LengthsConfig:
-    known = _dataset(recipe)
+    known = dataset_sizes(recipe)
     if known is not None:
         return known[1]
     lengths = scale.lengths or DEFAULT_LENGTHS
@@ -290,8 +313,8 @@ def _lengths(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> Lengt
     return lengths
 
 
-def _dataset(recipe: AnyRecipe) -> tuple[tuple[int, int], LengthsConfig] | None:
-    """Vocabulary sizes and mean lengths of the prepared dataset; None if there is none."""
+def dataset_sizes(recipe: AnyRecipe) -> tuple[tuple[int, int], LengthsConfig] | None:
+    """Vocabulary sizes and mean sentence lengths of the prepared dataset; None if there is none."""
     from phraseloom.data.shards import read_index
 
     folder = Path(recipe.data.folder)
@@ -322,7 +345,7 @@ def _pair_flop(
             remarks.append("phrases of trees counted as phrases of fixed length")
             fixed = type(model.phrases)().segments
             model = model.model_copy(update={"phrases": model.phrases.model_copy(update={"segments": fixed})})
-        cost = model_cost(model, sizes[1], table_width=VECTOR_WIDTH, computed=True)
+        cost = model_cost(model, sizes[1], table_width=_vector_width(recipe), computed=True)
         if cost.remark is not None:
             remarks.append(cost.remark)
         return float(cost.training([(source, target)]))

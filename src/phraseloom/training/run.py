@@ -45,6 +45,7 @@ from phraseloom.training.node import NodeMemory
 from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.prefetch import Prefetcher
 from phraseloom.training.run_folder import (
+    note_collapse,
     note_pieces,
     note_start,
     note_transfers,
@@ -196,10 +197,13 @@ def report_start(job: TrainingJob, kind: str, tokenizer: Tokenizer) -> None:
     sizes = (len(side.vocabulary) for side in (tokenizer.source, tokenizer.target))
     report = measure_start(job.model, **dict(zip(("source_size", "target_size"), sizes, strict=True)))
     job.say(f"{report} (model.init: {kind})")
+    if job.run is not None:
+        note_collapse(job.run, report.collapsed)
     if report.collapsed:
         job.say(
             f"warning: this start is collapsed ({', '.join(report.collapsed)}): the model hardly separates tokens and may "
-            "learn late or never; see model.init in docs/training.md"
+            "learn late or never; phraseloom inspect RECIPE model.init=… measures another start; see model.init in "
+            "docs/training.md"
         )
 
 

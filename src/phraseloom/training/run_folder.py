@@ -18,7 +18,7 @@ import yaml
 
 from phraseloom import __version__, files
 from phraseloom.config import read_yaml
-from phraseloom.errors import CorruptError, UsageError
+from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.options.model import fill_stored
 from phraseloom.options.training import changed_keys, shaping_keys
 from phraseloom.reading import MIB, inside
@@ -26,7 +26,16 @@ from phraseloom.recipe import AnyRecipe, check_recipe
 from phraseloom.training.embeddings import Transfer
 from phraseloom.training.start_from import StartingPoint
 
-__all__ = ["note_pieces", "note_start", "note_transfers", "noted_pieces", "prepare_folder", "run_identity"]
+__all__ = [
+    "note_collapse",
+    "note_pieces",
+    "note_start",
+    "note_transfers",
+    "noted_collapse",
+    "noted_pieces",
+    "prepare_folder",
+    "run_identity",
+]
 
 CONFIG, FACTS = "config.yaml", "run.json"
 
@@ -121,6 +130,24 @@ def note_pieces(run: Path, pieces: int) -> None:
     """Write the number of micro-batches of an update into the facts of a new run."""
     facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
     files.atomic_write_json(run / FACTS, {**facts, "micro_batches": pieces})
+
+
+def note_collapse(run: Path, parts: Sequence[str]) -> None:
+    """Write the collapsed parts of the new model (training/start.py) into the facts of a run; none for a good start."""
+    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    without = {key: value for key, value in facts.items() if key != "collapsed"}
+    if parts or without != facts:
+        files.atomic_write_json(run / FACTS, without | ({"collapsed": list(parts)} if parts else {}))
+
+
+def noted_collapse(run: Path) -> list[str]:
+    """The parts of the model that were collapsed when a run started; empty if none, or if nothing is known."""
+    try:
+        facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    except FileProblem:  # the caller reports another error
+        return []
+    parts = facts.get("collapsed") if isinstance(facts, dict) else None
+    return [str(part) for part in parts] if isinstance(parts, list) else []
 
 
 def note_start(recipe: AnyRecipe, run: Path, fingerprint: str, start: StartingPoint) -> None:

@@ -1,4 +1,4 @@
-"""The description of a folder (`report/run/folders.py`) as text for a terminal."""
+"""The description of a folder (`report/run/folders.py`) or a recipe (`cli/inspect.py`) as text for a terminal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from phraseloom.report.markup import terminal
 
 
 def render(description: Mapping[str, Any]) -> str:
-    """The description of a folder as text, with a final newline."""
-    draw = {"dataset": _render_dataset, "run": _render_run}.get(description["kind"], _render_model)
-    blocks = [f"{description['folder']}: {description['kind']}", *draw(description)]
+    """The description of a folder or a recipe as text, with a final newline."""
+    others = {"dataset": _render_dataset, "run": _render_run, "recipe": _render_recipe}
+    draw = others.get(description["kind"], _render_model)
+    blocks = [f"{description.get('folder') or description['file']}: {description['kind']}", *draw(description)]
     if description["checksums"] is not None:
         blocks.append("checksums: " + ("all files are as they were written" if description["checksums"] else "DAMAGED"))
     blocks += [f"problem: {p}" for p in description["problems"]]
@@ -43,10 +44,28 @@ def _render_model(description: Mapping[str, Any]) -> list[str]:
     if facts:
         blocks.append(terminal(["", ""], [[a, str(b)] for a, b in facts], indent=2))
     if "parts" in description:
-        rows = [[p["part"], p["tensors"], p["parameters"]] for p in description["parts"]]
-        rows.append(["all", sum(p["tensors"] for p in description["parts"]), description["parameters"]])
-        blocks.append("\n" + terminal(["part", "tensors", "parameters"], rows, indent=2) + "\n")
+        blocks.append(_parts(description))
     return blocks
+
+
+def _render_recipe(description: Mapping[str, Any]) -> list[str]:
+    facts: list[list[object]] = [["name", description["name"]], ["task", description["task"]]]
+    facts.append(["languages", _languages(description["languages"])])
+    sizes = description["vocabularies"]
+    of_sides = ", ".join(f"{side} {size}" for side, size in sizes["sizes"].items())
+    facts.append(["vocabularies", f"{of_sides} ({sizes['from']})"])
+    facts += [[key, value] for key, value in _flat(description["model"])]
+    blocks = [terminal(["", ""], [[a, str(b)] for a, b in facts], indent=2), _parts(description)]
+    if (start := description["start"]) is not None:
+        blocks.append(f"{start['text']}; collapsed: {', '.join(start['collapsed']) or 'nothing'}")
+    return blocks
+
+
+def _parts(description: Mapping[str, Any]) -> str:
+    """The table of parameters by part."""
+    rows = [[p["part"], p["tensors"], p["parameters"]] for p in description["parts"]]
+    rows.append(["all", sum(p["tensors"] for p in description["parts"]), description["parameters"]])
+    return "\n" + terminal(["part", "tensors", "parameters"], rows, indent=2) + "\n"
 
 
 def _languages(languages: Mapping[str, Any]) -> str:

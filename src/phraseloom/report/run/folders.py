@@ -16,7 +16,7 @@ from phraseloom.errors import FileProblem, PhraseloomError
 from phraseloom.files import MANIFEST, read_json, require_folder, verify_manifest
 from phraseloom.options.model import fill_stored
 from phraseloom.phrases.source import load_segmenter
-from phraseloom.reading import MIB, TensorInfo, inside, own_folder, read_header
+from phraseloom.reading import MIB, inside, own_folder, read_header
 from phraseloom.report.run.history import METRICS, read_history
 
 Description = dict[str, Any]
@@ -28,7 +28,7 @@ def describe(path: str | Path, *, verify: bool = True, depth: int = 1) -> Descri
 
     `verify` reads every file and compares checksums; parameters are grouped by the first `depth` parts of their names.
     """
-    folder = require_folder(path, "model, dataset or run folder")
+    folder = require_folder(path, "model, dataset or run folder, or a recipe (.yaml)")
     if (folder / WEIGHTS).is_file() or (folder / "config.json").is_file():
         return describe_model(folder, verify=verify, depth=depth)
     if (folder / INDEX).is_file():
@@ -54,7 +54,7 @@ def describe_model(folder: Path, *, verify: bool = True, depth: int = 1) -> Desc
     tensors = _try(description, lambda: read_header(inside(folder, WEIGHTS)))
     if tensors is not None:
         description["parameters"] = sum(t.size for t in tensors)
-        description["parts"] = parts(tensors, depth)
+        description["parts"] = parts([(t.name, t.size) for t in tensors], depth)
         description["types"] = dict(Counter(t.dtype for t in tensors))
         stated = config.get("parameters") if isinstance(config, dict) else None
         if stated not in (None, description["parameters"]):
@@ -74,13 +74,13 @@ def _json(folder: Path, name: str, what: str) -> Any:
     return read_json(inside(folder, name, what), what, limit=MIB)
 
 
-def parts(tensors: Sequence[TensorInfo], depth: int) -> list[dict[str, Any]]:
-    """Parameters by the first `depth` parts of their names, in order of name: {part, tensors, parameters}."""
-    groups: dict[str, list[TensorInfo]] = {}
-    for tensor in tensors:
-        names = tensor.name.split(".")
-        groups.setdefault(".".join(names[: min(depth, max(1, len(names) - 1))]), []).append(tensor)
-    return [{"part": n, "tensors": len(g), "parameters": sum(t.size for t in g)} for n, g in groups.items()]
+def parts(sizes: Sequence[tuple[str, int]], depth: int) -> list[dict[str, Any]]:
+    """Named sizes by the first `depth` parts of their names, in order: {part, tensors, parameters}."""
+    groups: dict[str, list[int]] = {}
+    for name, size in sizes:
+        names = name.split(".")
+        groups.setdefault(".".join(names[: min(depth, max(1, len(names) - 1))]), []).append(size)
+    return [{"part": n, "tensors": len(g), "parameters": sum(g)} for n, g in groups.items()]
 
 
 def describe_run(folder: Path, *, verify: bool = True, depth: int = 1) -> Description:
