@@ -25,9 +25,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return tiny_tokenizer(tmp_path_factory.mktemp("text"))
 
 
-def saved(folder: Path, tokenizer: Tokenizer, tied: str = "three_way", seed: int = 0) -> torch.nn.Module:
+def saved(folder: Path, tokenizer: Tokenizer, tied: str = "three_way", seed: int = 0, **parts: Any) -> torch.nn.Module:
     torch.manual_seed(seed)
-    config = ModelConfig.model_validate({"preset": "tiny", "tied": tied})
+    config = ModelConfig.model_validate({"preset": "tiny", "tied": tied, **parts})
     model = build_model(config, len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary))
     save_model(folder, model, config, tokenizer, languages=("en", "de"), generation={"beam": 3})
     return model
@@ -46,6 +46,17 @@ def test_round_trip_keeps_bits_and_ties(tmp_path: Path, tokenizer: Tokenizer, ti
     assert (loaded.source_embedding.weight is loaded.target_embedding.weight) == (tied == "three_way")
     assert torch.equal(loaded.source_embedding.positions(0, 9), model.source_embedding.positions(0, 9))
     assert not loaded.training
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_loading_draws_nothing(tmp_path: Path, tokenizer: Tokenizer, kind: str) -> None:
+    """The caller's random numbers are those that come without it; orthogonal matrices of cells too."""
+    layers = {"kind": kind, "layers": 1}
+    model = saved(tmp_path / "m", tokenizer, encoder=layers, decoder=layers)
+    before = torch.get_rng_state()
+    loaded, _, _ = load_model(tmp_path / "m")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(p, dict(loaded.named_parameters())[name]) for name, p in model.named_parameters())
 
 
 def test_equal_models_are_equal_bytes(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -68,12 +68,18 @@ def initialise(module: nn.Module, draw: Draw) -> None:
             draw_linear(child, draw)
 
 
+# Those of nn.init come as a whole: a mode does not see what they call.
+_RANDOM = {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_}
+
+
 class NothingDrawn(TorchFunctionMode):
-    """A context in which random values are zero, for models whose parameters are read."""
+    """A context in which random values are zero, for models whose parameters are read. The random state does not change."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (Tensor.normal_, Tensor.uniform_):
-            return args[0].zero_()
+        if func in _RANDOM:
+            drawn: Tensor = args[0] if args else (kwargs or {})["tensor"]
+            drawn.detach().zero_()
+            return drawn
         return func(*args, **(kwargs or {}))
 
 

@@ -345,7 +345,7 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
             )
     check_weights(config, tokenizer, folder / WEIGHTS)
     verify_files(folder, {name: listed[name] for name in large})
-    with NothingDrawn():  # nor does loading change the caller's random state
+    with NothingDrawn():  # so loading does not change the caller's random state either
         model = build(config, tokenizer).to(device)
     tensors = load_tensors(folder / WEIGHTS)
     for name, tensor in tensors.items():
