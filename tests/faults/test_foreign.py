@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.helpers import SMALLEST_RECIPE, tiny_tokenizer
+from torch import nn
 
 from phraseloom.cli.main import run
 from phraseloom.config import read_yaml
@@ -133,14 +134,19 @@ def test_a_lexicon_too_large_for_a_model_is_refused(tmp_path: Path, monkeypatch:
 
 @pytest.fixture
 def only_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Fail where a module with memory of its own is built."""
+    """Fail at the first parameter with memory of its own, in any module that is built."""
     real, devices = store.build, []
+    register = nn.Module.register_parameter
+
+    def registered(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        assert parameter is None or parameter.is_meta, "memory was taken before the header was checked"
+        register(self, name, parameter)
 
     def build(*arguments: Any) -> Any:
-        made = torch.empty(0).device.type
-        devices.append(made)
-        assert made == "meta", "a model was built before its header was checked"
-        return real(*arguments)
+        devices.append(torch.empty(0).device.type)
+        with monkeypatch.context() as patch:
+            patch.setattr(nn.Module, "register_parameter", registered)
+            return real(*arguments)
 
     monkeypatch.setattr(store, "build", build)
     yield devices

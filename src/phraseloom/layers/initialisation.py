@@ -90,6 +90,6 @@ class ShapesOnly(NothingDrawn):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.empty, torch.zeros, torch.ones):
-            kwargs = {"device": "meta", **(kwargs or {})}
+        if func in (torch.empty, torch.zeros, torch.ones) and (kwargs or {}).get("device") is None:
+            kwargs = {**(kwargs or {}), "device": "meta"}  # torch.nn passes device=None
         return super().__torch_function__(func, types, args, kwargs)
