@@ -72,6 +72,7 @@ CASES |= {"continuous-margin": of_table("continuous", margin_weight=0.5, margin=
 CASES |= {"continuous-nearest": of_table("continuous", loss="max_margin", rival="nearest")}
 CASES |= {"continuous-rivals": of_table("continuous", loss="max_margin", rivals=5)}
 CASES |= {"continuous-frequent": of_table("continuous", loss="max_margin", rivals=3, frequent_rivals=3)}
+CASES |= {"phrases-rivals": of_table("word_or_phrase", loss="max_margin", rivals=3, frequent_rivals="words")}
 CASES |= {
     f"gated-{score}": lambda score=score: Gated(of_table("word_or_phrase", score=score)())
     for score in ("mixture", "density", "released")
@@ -283,14 +284,28 @@ def test_rivals_that_do_not_fit(options: dict[str, Any], message: str) -> None:
         ContinuousConfig.model_validate({"kind": "continuous", **options})
 
 
-def test_frequent_rivals_and_those_of_the_batch_are_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("frequent", "expected"),
+    [(0, [2, 11]), (4, [0, 1, 2, 3, 8, 11, 30]), ("words", [*range(FIRST_PHRASE), FIRST_PHRASE + 1])],
+)
+def test_rivals_are_those_of_the_options(frequent: Any, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some drawn ones (2 and 11, or of phrases one), the most frequent ones or all words, and with these those of the batch."""
     h, gold = hidden("continuous", 3), torch.tensor([30, 8, 30])
-    output = of_table("continuous", loss="max_margin", rivals=2, frequent_rivals=4)().train()
-    monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.tensor([2, 11]))
+    output = of_table("word_or_phrase", loss="max_margin", rivals=2, frequent_rivals=frequent)().train()
+    drawn = {0: torch.tensor([11, 2]), FIRST_PHRASE: torch.tensor([FIRST_PHRASE + 1] * 2)}
+    monkeypatch.setattr(torch, "randint", lambda low, *_, **__: drawn[low])
     seen = []
     monkeypatch.setattr(
         "phraseloom.outputs.continuous.max_margin_loss",
         lambda predicted, gold, table, *, rivals_R, **_: (seen.append(rivals_R.tolist()), predicted.sum(1))[1],
     )
     output.loss(h, gold)
-    assert seen == [[0, 1, 2, 3, 8, 11, 30]]
+    assert seen == [expected]
+
+
+def test_all_words_and_as_many_drawn_rivals_as_phrases_are_all_rows() -> None:
+    h, gold = hidden("continuous", 30), torch.arange(4, 34)
+    every = of_table("word_or_phrase", loss="max_margin")().train()
+    few = of_table("word_or_phrase", loss="max_margin", rivals=len(every.table), frequent_rivals="words")().train()
+    few.load_state_dict(every.state_dict())
+    assert few.loss(h, gold).objective == every.loss(h, gold).objective

@@ -156,14 +156,18 @@ def test_margin_is_against_the_rival(rival: Rival, monkeypatch: pytest.MonkeyPat
         assert wider[row].item() == pytest.approx(
             max(0.0, expected + 0.4 if expected else 0.9 + float(e_hat @ table[j]) - float(e_hat @ e))
         )
-    few = torch.tensor([39, 4, 7, 4])
+    few = torch.tensor([4, 7, 39])
     sampled = max_margin_loss(predicted, gold, table, margin=0.5, rival=rival, rivals_R=few)
     for row in range(9):
         one = table[[j for j in few.tolist() if j != gold[row]]]
         e_hat, e = predicted[row] / concentration(predicted[row]), table[gold[row]]
         other = one[int((one @ (e_hat - far * e)).argmax())]
         assert sampled[row].item() == pytest.approx(max(0.0, 0.5 + float(e_hat @ other) - float(e_hat @ e)), rel=1e-12)
-    assert max_margin_loss(predicted[:2], gold[:2], table, rivals_R=torch.tensor([4, 4]))[1] == 0
+    assert max_margin_loss(predicted[:2], gold[:2], table, rivals_R=torch.tensor([4]))[1] == 0
+    below = max_margin_loss(
+        predicted[8:], gold[8:], table, rivals_R=torch.tensor([7]), rival=rival
+    )  # gold: 32, behind all
+    assert below == max_margin_loss(predicted[8:], gold[8:], table, rivals_R=torch.tensor([7, 32]), rival=rival)
     assert max_margin_loss(predicted[:0], gold[:0], table).shape == (0,)
 
 

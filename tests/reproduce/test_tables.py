@@ -280,7 +280,12 @@ def test_rows_with_more_dropout_differ_by_dropout_alone(tmp_path: Path) -> None:
 
 def test_rows_with_few_rivals_differ_by_them_alone(tmp_path: Path) -> None:
     rows = {row: recipe.model.model_dump() for row, recipe in trained("003-rivals", "small", tmp_path).items()}
-    for row, rivals in (("drawn", {"rivals": 2000}), ("frequent", {"rivals": 2000, "frequent_rivals": 2000})):
+    of_rows = {
+        "drawn": {"rivals": 2000},
+        "frequent": {"rivals": 2000, "frequent_rivals": 2000},
+        "words": {"rivals": 500, "frequent_rivals": "words"},
+    }
+    for row, rivals in of_rows.items():
         output = {**rows["pconmt"]["output"], **rivals}
         assert rows[f"pconmt-{row}"] == {**rows["pconmt"], "output": output}
 

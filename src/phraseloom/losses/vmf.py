@@ -88,8 +88,9 @@ def max_margin_loss(
 ) -> Tensor:
     """The hinge of each row, (N,), against one rival in the table of unit vectors, see the module; ties go to the lower row.
 
-    `rivals_R`: the ids of the only rows that can be rivals, None = all; the loss is 0 where this leaves none. The gold word is
-    never its own rival; rows of zeros (padding) can be rivals, with a cosine of 0. No tensor of N × V exists.
+    `rivals_R`: the ids of the only rows that can be rivals, ascending, each once; None = all. The loss is 0 where this leaves
+    none. The gold word is never its own rival; rows of zeros (padding) can be rivals, with a cosine of 0. No tensor of N × V
+    exists.
     """
     predicted_ND, table_VD = _wide(predicted_ND), _wide(table_VD)
     with torch.no_grad():
@@ -101,7 +102,9 @@ def max_margin_loss(
         for direction, gold in zip(directions_ND.split(rows), gold_N.split(rows), strict=True):
             towards = direction - table_VD[gold] if rival == "informative" else direction
             gaps = towards @ candidates_RD.t()
-            place_N1 = gaps.masked_fill_(ids_R == gold[:, None], float("-inf")).argmax(1, keepdim=True)
+            gold_N1 = torch.searchsorted(ids_R, gold[:, None]).clamp(max=len(ids_R) - 1)
+            kept_N1 = gaps.gather(1, gold_N1).masked_fill(ids_R[gold_N1] == gold[:, None], float("-inf"))
+            place_N1 = gaps.scatter_(1, gold_N1, kept_N1).argmax(1, keepdim=True)
             has_rival = ~gaps.gather(1, place_N1)[:, 0].isneginf()
             worst.append(torch.where(has_rival, ids_R[place_N1[:, 0]], gold))
         rival_N = torch.cat(worst) if worst else gold_N

@@ -231,7 +231,8 @@ class ContinuousConfig(Config):
     with, informative (near to the prediction and far from the right word, as in Kumar and Tsvetkov) or nearest (to the
     prediction). `rivals`: look for it among this number of rows of the table, drawn for each batch, so that an update does not
     depend on its size; null = all. `frequent_rivals`: look among this number of its first rows, which are the most frequent
-    words, and among the words of the batch as well.
+    words, and among the tokens of the batch as well; `words`: among all words, so that only phrases are drawn, and phrases do
+    not slow an update down.
     `approximation`: the von Mises-Fisher normaliser, exact, as in the released code, or a bound (`losses/vmf_normalizer.py`).
     `hidden_layer`: one more layer, with ReLU, before the vector.
     """
@@ -247,7 +248,7 @@ class ContinuousConfig(Config):
     margin: Annotated[float, Field(gt=0.0, le=2.0)] = 0.3
     rival: Literal["informative", "nearest"] = "informative"
     rivals: Annotated[int, Whole, Field(ge=1)] | None = None
-    frequent_rivals: Annotated[int, Whole, Field(ge=0)] = 0
+    frequent_rivals: Annotated[int, Whole, Field(ge=0)] | Literal["words"] = 0
     approximation: Literal["exact", "released", "bound"] = "exact"
     hidden_layer: bool = False
 

@@ -50,7 +50,8 @@ class ContinuousOutput(nn.Module):
 
     `loss`: a kind of `losses/vmf.py` with its lambdas and `approximation`, or max_margin; `margin_weight` times max_margin is
     added to it. `rival`: which word max_margin compares with. `rivals`: in training, it looks at this number of rows, drawn for
-    each batch; None = at all. `frequent_rivals`: also at this number of first rows of the table, and at the words of the batch.
+    each batch; None = at all. `frequent_rivals`: also at this number of first rows of the table, and at the tokens of the
+    batch; "words": at all words, so that only phrases are drawn.
     `forbidden`: ids that are never an output. `word_share` of the methods: λ_word of each row, or None without a gate; only
     `WordOrPhraseOutput` uses it.
     """
@@ -68,7 +69,7 @@ class ContinuousOutput(nn.Module):
         margin: float = MARGIN,
         rival: Rival = "informative",
         rivals: int | None = None,
-        frequent_rivals: int = 0,
+        frequent_rivals: int | Literal["words"] = 0,
         approximation: Approximation = "exact",
         hidden_layer: bool = False,
         forbidden: tuple[int, ...] = (),
@@ -105,13 +106,19 @@ class ContinuousOutput(nn.Module):
         return loss_N
 
     def _max_margin(self, predicted_NM: Tensor, gold_N: Tensor) -> Tensor:
-        rows_VM, rivals_R = self.table.rows_VM, None
-        if self.training and self.rivals is not None and self.rivals + self.frequent_rivals < len(rows_VM):
-            rivals_R = torch.randint(len(rows_VM), (self.rivals,), device=rows_VM.device)
-            if self.frequent_rivals:
-                first = torch.arange(self.frequent_rivals, device=rows_VM.device)
-                rivals_R = torch.cat([first, rivals_R, gold_N]).unique()
+        rows_VM, rivals_R = self.table.rows_VM, self._draw_rivals(gold_N)
         return max_margin_loss(predicted_NM, gold_N, rows_VM, margin=self.margin, rival=self.rival, rivals_R=rivals_R)
+
+    def _draw_rivals(self, gold_N: Tensor) -> Tensor | None:
+        """The rows that can be rivals in this batch, ascending; None: all."""
+        size, words, device = len(self.table), self.table.first_phrase, gold_N.device
+        first, behind = (words, words) if self.frequent_rivals == "words" else (self.frequent_rivals, 0)
+        if not self.training or self.rivals is None or self.rivals + first >= size:
+            return None
+        rivals_R = torch.randint(behind, size, (self.rivals,), device=device)
+        if first:
+            rivals_R = torch.cat([torch.arange(first, device=device), rivals_R, gold_N])
+        return rivals_R.unique()
 
     def loss(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> LossSums:
         """Sums of the training loss over N real target tokens.
