@@ -9,7 +9,8 @@ one process on batches of the same lengths (those of a dataset, or like Multi30k
 train    softmax (label smoothing, its matrix shared with the target embeddings) and continuous (the released loss; max-margin
          against the whole table, and against few rows: --rivals drawn, as many frequent, and those of the batch) by number of
          types; word_or_phrase, whose table has words and phrases, against continuous with the words alone and the same loss,
-         for each of the three; each pair in turns of its own, since what runs behind a large softmax finds other caches
+         for each of the three, and with all words and --rivals drawn phrases against the words alone with all as rivals; each
+         pair in turns of its own, since what runs behind a large softmax finds other caches
 profile  where an update goes: network, projection (of a softmax all of its output), loss, optimiser; the von Mises-Fisher
          normaliser, a part of the loss, once more by itself
 decode   encoding and search to a given length, greedy and with a beam; also with the gate of the fertility module
@@ -130,8 +131,10 @@ def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], A
     sizes = sizes_of(options)
     both = Row("word_or_phrase", options.words + options.phrases, options.phrases)
     margins = [Row("continuous", n, margin=True, rivals=rivals) for n in sizes for rivals in (None, options.rivals)]
-    losses = [{}, {"margin": True}, {"margin": True, "rivals": options.rivals}]
-    pairs = [(replace(both, **loss), Row("continuous", options.words, **loss)) for loss in losses]
+    whole: dict[str, Any] = {"margin": True}
+    few: dict[str, Any] = {"margin": True, "rivals": options.rivals}
+    losses = [({}, {}), (whole, whole), (few, few), ({**few, "all_words": True}, whole)]
+    pairs = [(replace(both, **a), Row("continuous", options.words, **b)) for a, b in losses]
     rows = [*(Row(kind, n) for n in sizes for kind in ("softmax", "continuous")), *margins]
     rows += [row for pair in pairs for row in pair if row not in rows]
     work = {str(row): Updates(options, row, corpus) for row in rows}
@@ -169,8 +172,9 @@ def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], A
         names = str(words), str(phrases)
         alone |= (pair := take_turns(list(names), options.rounds, lambda name, turn: work[name].seconds(turn)))
         found = ratios[f"train: {phrases} / {words}, time"] = ratio(pair[str(phrases)], pair[str(words)])
-        whole = phrases.margin and phrases.rivals is None
-        judged = "" if whole else f", bar {PHRASES_BAR}: {verdict(found <= PHRASES_BAR)}"
+        judged = (
+            "" if phrases.margin and phrases.rivals is None else f", bar {PHRASES_BAR}: {verdict(found <= PHRASES_BAR)}"
+        )
         print(f"{phrases} / {words}: {found:.3f}, spread {spread(pair[str(phrases)], pair[str(words)]):.3f}{judged}")
     print()
     return ratios, {"seconds": times, "pairs": alone, "flop": flop, "sizes": counts}

@@ -28,8 +28,8 @@ from phraseloom.training.distributed import keep_pages
 @dataclass(frozen=True)
 class Row:
     """A kind of output, the number of its types, of which the last `phrases` are phrases, whether there is a gate, and whether
-    it learns by a max-margin loss, against a number of drawn `rivals` and as many frequent ones (None: all), or else by the
-    released density."""
+    it learns by a max-margin loss, against a number of drawn `rivals` and as many frequent ones, or all words (None: against
+    all rows), or else by the released density."""
 
     kind: str
     types: int
@@ -37,10 +37,12 @@ class Row:
     gate: bool = False
     margin: bool = False
     rivals: int | None = None
+    all_words: bool = False
 
     def __str__(self) -> str:
         types = short(self.types - self.phrases) + (f"+{short(self.phrases)}" if self.phrases else "")
-        loss = " max_margin" * self.margin + (f" of {short(self.rivals)}" if self.rivals is not None else "")
+        few = "" if self.rivals is None else f" of {'words and ' * self.all_words}{short(self.rivals)}"
+        loss = " max_margin" * self.margin + few
         return f"{self.kind} {types}" + (" gate" if self.gate else "") + loss
 
 
@@ -54,7 +56,11 @@ def model_config(options: argparse.Namespace, row: Row) -> ModelConfig:
     width, layers, rate = options.width, options.layers, options.dropout
     output: dict[str, Any] = {"kind": row.kind, **({"fertility": {}} if row.gate else {})}
     if row.margin:
-        output |= {"loss": "max_margin", "rivals": row.rivals, "frequent_rivals": row.rivals or 0}
+        output |= {
+            "loss": "max_margin",
+            "rivals": row.rivals,
+            "frequent_rivals": "words" if row.all_words else row.rivals or 0,
+        }
     elif row.kind != "softmax":
         output |= {"loss": "vmf_released"}
     sizes = {"width": width, "heads": max(1, width // 64), "ffn_width": 4 * width, "tied": "two_way", "output": output}
