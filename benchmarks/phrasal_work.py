@@ -168,8 +168,8 @@ class Training:
 
 
 def sizes_of(table: Any) -> dict[str, int]:
-    """The counts of a phrase table that flops.py needs."""
-    return {} if table is None else {"table_width": table.width}
+    """The sizes of a table of vectors that flops.py needs."""
+    return {} if table is None else {"table_width": table.width, "first_phrase": table.first_phrase}
 
 
 class Searching:

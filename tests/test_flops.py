@@ -239,6 +239,24 @@ def test_training_with_continuous_outputs(name: str, tied: str, network: str) ->
     assert seen.get_total_flops() == flops.training_flop(model_config, VOCABULARY, pairs, table_width=TABLE_WIDTH)
 
 
+def test_few_rivals_are_counted() -> None:
+    target, words, drawn = 5, 15, 2
+
+    def of(first_phrase: int, **options: Any) -> int:
+        output = {"kind": "word_or_phrase", **options}
+        model_config = ModelConfig.model_validate({"width": 16, "heads": 4, "ffn_width": 24, "output": output})
+        sizes = {"table_width": TABLE_WIDTH, "first_phrase": first_phrase}
+        return flops.training_flop(model_config, VOCABULARY, [(7, target)], **sizes)
+
+    row = 2 * target * TABLE_WIDTH
+    without, whole = of(words, loss="cosine"), of(words)
+    few, all_words = ({"rivals": drawn, "frequent_rivals": frequent} for frequent in (words, "words"))
+    assert whole - without == VOCABULARY * row
+    for found in (of(words, **few), of(words, **all_words)):
+        assert words * row < found - without <= (words + drawn + target) * row
+    assert of(VOCABULARY, **all_words) == whole
+
+
 @pytest.mark.usefixtures("plain_layers")
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("network", NETWORKS)

@@ -143,7 +143,8 @@ def test_half_precision_is_computed_in_single() -> None:
 @pytest.mark.parametrize("rival", ["informative", "nearest"])
 def test_margin_is_against_the_rival(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     table, predicted, gold = unit(40, 8, 7), 2 * unit(9, 8, 8), torch.arange(9) * 4
-    monkeypatch.setattr("phraseloom.losses.vmf.CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("phraseloom.losses.vmf.BLOCK", 7)
+    monkeypatch.setattr("phraseloom.losses.vmf.BLOCK_ELEMENTS", (0, 0))
     found = max_margin_loss(predicted, gold, table, margin=0.5, rival=rival)
     far = 1.0 if rival == "informative" else 0.0
     for row in range(9):
@@ -169,6 +170,7 @@ def test_margin_is_against_the_rival(rival: Rival, monkeypatch: pytest.MonkeyPat
     )  # gold: 32, behind all
     assert below == max_margin_loss(predicted[8:], gold[8:], table, rivals_R=torch.tensor([7, 32]), rival=rival)
     assert max_margin_loss(predicted[:0], gold[:0], table).shape == (0,)
+    assert max_margin_loss(predicted * float("nan"), gold, table, rival=rival).isnan().all()
 
 
 def test_the_rivals_of_the_margin_differ() -> None:

@@ -29,7 +29,9 @@ from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 Distance = Literal["vmf", "vmf_reg1", "vmf_reg2", "vmf_reg1_reg2", "vmf_released", "cosine", "l2"]
 Rival = Literal["informative", "nearest"]
 MARGIN = 0.3
-CHUNK_ELEMENTS = 2**22
+# The scores of one block when the rival is looked for: at least this number of rows of the table, and if they fit, this number
+# of scores, on a CPU and on a GPU. On two cores, blocks of 1,000 to 4,000 rows took a third of the time of whole tables.
+BLOCK, BLOCK_ELEMENTS = 1024, (2**21, 2**26)
 
 
 def concentration(predicted_ND: Tensor) -> Tensor:
@@ -94,22 +96,35 @@ def max_margin_loss(
     """
     predicted_ND, table_VD = _wide(predicted_ND), _wide(table_VD)
     with torch.no_grad():
-        directions_ND = F.normalize(predicted_ND, dim=-1, eps=torch.finfo(predicted_ND.dtype).tiny)
-        ids_R = torch.arange(len(table_VD), device=table_VD.device) if rivals_R is None else rivals_R
-        candidates_RD = table_VD if rivals_R is None else table_VD[rivals_R]
-        rows = max(1, CHUNK_ELEMENTS // len(ids_R))
-        worst = []
-        for direction, gold in zip(directions_ND.split(rows), gold_N.split(rows), strict=True):
-            towards = direction - table_VD[gold] if rival == "informative" else direction
-            gaps = towards @ candidates_RD.t()
-            gold_N1 = torch.searchsorted(ids_R, gold[:, None]).clamp(max=len(ids_R) - 1)
-            kept_N1 = gaps.gather(1, gold_N1).masked_fill(ids_R[gold_N1] == gold[:, None], float("-inf"))
-            place_N1 = gaps.scatter_(1, gold_N1, kept_N1).argmax(1, keepdim=True)
-            has_rival = ~gaps.gather(1, place_N1)[:, 0].isneginf()
-            worst.append(torch.where(has_rival, ids_R[place_N1[:, 0]], gold))
-        rival_N = torch.cat(worst) if worst else gold_N
+        towards_ND = F.normalize(predicted_ND, dim=-1, eps=torch.finfo(predicted_ND.dtype).tiny)
+        if rival == "informative":
+            towards_ND = towards_ND - table_VD[gold_N]
+        rival_N = _farthest(towards_ND, gold_N, table_VD, rivals_R)
     against = cosine(predicted_ND, table_VD[rival_N]) - cosine(predicted_ND, table_VD[gold_N])
     return (margin + against).clamp(min=0.0).masked_fill(rival_N == gold_N, 0.0)
+
+
+def _farthest(towards_ND: Tensor, gold_N: Tensor, table_VD: Tensor, ids_R: Tensor | None) -> Tensor:
+    """The row of the table, of `ids_R` if given, that is farthest in the direction of each vector, but not its gold word, (N,).
+
+    All vectors are compared with a block of the table at a time: the scores of one block stay in the cache.
+    """
+    place_N = gold_N if ids_R is None else torch.searchsorted(ids_R, gold_N)
+    if ids_R is not None:
+        place_N = torch.where(ids_R[place_N.clamp(max=len(ids_R) - 1)] == gold_N, place_N, -1)
+    best_N, found_N = towards_ND.new_full((len(gold_N),), float("-inf")), gold_N
+    number = len(table_VD) if ids_R is None else len(ids_R)
+    size = max(BLOCK, BLOCK_ELEMENTS[towards_ND.is_cuda] // max(1, len(gold_N)))
+    for first in range(0, number, size):
+        ids = slice(first, first + size) if ids_R is None else ids_R[first : first + size]
+        gaps = towards_ND @ table_VD[ids].t()
+        local_N1 = (place_N[:, None] - first).clamp(0, gaps.shape[1] - 1)
+        kept_N1 = gaps.gather(1, local_N1).masked_fill(local_N1 + first == place_N[:, None], float("-inf"))
+        largest_N, column_N = gaps.scatter_(1, local_N1, kept_N1).max(1)
+        id_N = column_N + first if ids_R is None else ids_R[first + column_N]
+        found_N = torch.where(largest_N <= best_N, found_N, id_N)  # NaN has a rival, and stays NaN
+        best_N = torch.maximum(best_N, largest_N)
+    return found_N
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -97,10 +97,14 @@ def count(run: Callable[[], Any]) -> int:
     return counted.total
 
 
-def shapes_of(config: ModelConfig, vocabulary: int, table_width: int = 300) -> nn.Module:
-    """A model whose parameters have shapes and no values. `table_width`: size of the fixed vectors of a continuous output."""
+def shapes_of(
+    config: ModelConfig, vocabulary: int, table_width: int = 300, first_phrase: int | None = None
+) -> nn.Module:
+    """A model whose parameters have shapes and no values. `table_width`: size of the fixed vectors of a continuous output, of
+    which those from `first_phrase` on are of phrases."""
     with META:
-        fixed = None if config.output.kind == "softmax" else TargetTable(torch.empty(vocabulary, table_width))
+        softmax = config.output.kind == "softmax"
+        fixed = None if softmax else TargetTable(torch.empty(vocabulary, table_width), first_phrase)
         return build_model(config, vocabulary, vocabulary, fixed)
 
 
@@ -228,16 +232,23 @@ COSTS = {"segments": "phraseloom.npmt.flops"}
 """Modules with a `cost_of` of their own, by what the model writes; all other models use `TokenCost`."""
 
 
-def model_cost(config: ModelConfig, vocabulary: int, *, table_width: int = 300, computed: bool = False) -> Cost:
+def model_cost(
+    config: ModelConfig,
+    vocabulary: int,
+    *,
+    table_width: int = 300,
+    first_phrase: int | None = None,
+    computed: bool = False,
+) -> Cost:
     """The cost of the model of a configuration with `vocabulary` target types; see `training_flop`.
 
     Raises ValueError if the length of a source does not determine its phrases.
     """
-    return _model_cost(config.model_dump_json(), vocabulary, table_width, computed)
+    return _model_cost(config.model_dump_json(), vocabulary, table_width, first_phrase, computed)
 
 
 @lru_cache(maxsize=32)
-def _model_cost(config_json: str, vocabulary: int, table_width: int, computed: bool) -> Cost:
+def _model_cost(config_json: str, vocabulary: int, table_width: int, first_phrase: int | None, computed: bool) -> Cost:
     config = ModelConfig.model_validate_json(config_json)
     formulas = None
     if config.phrases is not None:
@@ -245,7 +256,7 @@ def _model_cost(config_json: str, vocabulary: int, table_width: int, computed: b
         if not computed:
             formulas = PhraseFormulas(config)
             config = config.model_copy(update={"phrases": None})
-    model: Any = shapes_of(config, vocabulary, table_width)
+    model: Any = shapes_of(config, vocabulary, table_width, first_phrase)
     if model.writes in COSTS:
         return cast(Cost, import_module(COSTS[model.writes]).cost_of(model, computed=computed))
     return TokenCost(model, formulas)
@@ -254,8 +265,8 @@ def _model_cost(config_json: str, vocabulary: int, table_width: int, computed: b
 def training_flop(config: ModelConfig, vocabulary: int, pairs: Iterable[Pair], **kwargs: Any) -> int:
     """Forward and backward of sentence pairs (source length, target length), once each.
 
-    `vocabulary`: target types. `table_width`: size of the vectors of a continuous output (300). `computed`: count phrases, and
-    the rows of segments, as the layers compute them, not as the papers write them.
+    `vocabulary`: target types. `table_width`: size of the vectors of a continuous output (300); those from `first_phrase` on
+    are of phrases. `computed`: count phrases, and the rows of segments, as the layers compute them, not as the papers do.
     """
     return model_cost(config, vocabulary, **kwargs).training(list(pairs))
 
