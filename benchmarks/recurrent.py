@@ -8,6 +8,7 @@ batches is left out on both sides. Ratios are medians over the rounds of the rat
 lstm mlp, lstm general   both encoder layers read both ways, initial states final, input feeding: what OpenNMT-py has
 onmt mlp, onmt general   its encoder, input-feeding decoder, loss and optimiser (peers/onmt_rnn.py); dropout, smoothing as ours
 lstm mlp without feeding, gru mlp, transformer (four times the width in its feed-forward layers, heads of 64 channels)
+lstm mlp residual, memory norm, variational dropout   with these options, beside `lstm mlp`
 
 OpenNMT-py's MLP attention projects the source in every step, ours once a sentence: its FLOP are counted as it works. Its cells
 have two biases a gate, its output has a bias, its layer behind general attention none; parameters are printed for both.
@@ -31,7 +32,7 @@ from corpora import add_data_options
 from phrasal import take_turns
 
 QUICK = {
-    "rows": ["lstm mlp", "gru mlp", "lstm mlp without feeding", "onmt mlp"],
+    "rows": ["lstm mlp", "gru mlp", "lstm mlp without feeding", "lstm mlp memory norm", "onmt mlp"],
     "vocabulary": 50,
     "widths": [16],
     "layers": 1,
@@ -51,6 +52,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "onmt mlp without feeding": {**LSTM, "input_feeding": False},
     "gru mlp": {**LSTM, "cell": "gru"},
     "onmt gru mlp": {**LSTM, "cell": "gru"},
+    "lstm mlp residual": {**LSTM, "both": {"residual": True}},
+    "lstm mlp memory norm": {**LSTM, "encoder": {"memory_norm": True}},
+    "lstm mlp variational dropout": {**LSTM, "both": {"variational_dropout": {"inputs": 0.1, "states": 0.1}}},
     "transformer": {},
 }
 USUAL = [name for name in ROWS if name not in ("onmt mlp without feeding", "onmt gru mlp")]
@@ -60,6 +64,9 @@ AGAINST = {
     "lstm general": ["transformer"],
     "lstm mlp without feeding": ["lstm mlp"],
     "gru mlp": ["lstm mlp"],
+    "lstm mlp residual": ["lstm mlp"],
+    "lstm mlp memory norm": ["lstm mlp"],
+    "lstm mlp variational dropout": ["lstm mlp"],
 }
 
 
@@ -88,9 +95,12 @@ def model_config(options: argparse.Namespace, name: str) -> Any:
     if name == "transformer":
         return ModelConfig.model_validate({**sizes, "encoder": {"layers": layers}, "decoder": {"layers": layers}})
     between = options.dropout if layers > 1 else 0.0
+    own = {key: value for key, value in row.items() if key not in ("both", "encoder")}
     recurrent = {"kind": "recurrent", "layers": layers, "cell": row.get("cell", "lstm"), "dropout": between}
-    decoder = {**recurrent, **row, "initial": "final", "hidden_dropout": options.dropout}
-    return ModelConfig.model_validate({**sizes, "encoder": {**recurrent, "bidirectional": layers}, "decoder": decoder})
+    recurrent |= row.get("both", {})
+    encoder = {**recurrent, "bidirectional": layers, **row.get("encoder", {})}
+    decoder = {**recurrent, **own, "initial": "final", "hidden_dropout": options.dropout}
+    return ModelConfig.model_validate({**sizes, "encoder": encoder, "decoder": decoder})
 
 
 class Own:
