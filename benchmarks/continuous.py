@@ -69,7 +69,10 @@ def arguments() -> argparse.Namespace:
     )
     result.add_argument("--phrases", type=int, default=50_000, help="phrases of word_or_phrase")
     result.add_argument(
-        "--rivals", type=int, default=2000, help="rivals of a max-margin loss: this number drawn, as many frequent"
+        "--rivals",
+        type=int,
+        default=2000,
+        help="rivals of a max-margin loss: this number drawn, beside as many frequent ones or all words",
     )
     result.add_argument("--source-types", type=int, default=8000)
     result.add_argument("--table-width", type=int, default=300)

@@ -277,6 +277,7 @@ def test_rivals_are_drawn_in_training_only() -> None:
         ({"frequent_rivals": 5}, "frequent_rivals needs rivals"),
         ({"frequent_rivals": 5, "rivals": 5, "loss": "cosine"}, "rivals is for a max-margin loss"),
         ({"margin_weight": 0.5}, "leave margin_weight out"),
+        ({"frequent_rivals": "words", "rivals": 5}, "is for kind: word_or_phrase"),
     ],
 )
 def test_rivals_that_do_not_fit(options: dict[str, Any], message: str) -> None:

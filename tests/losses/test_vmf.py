@@ -144,7 +144,7 @@ def test_half_precision_is_computed_in_single() -> None:
 def test_margin_is_against_the_rival(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     table, predicted, gold = unit(40, 8, 7), 2 * unit(9, 8, 8), torch.arange(9) * 4
     monkeypatch.setattr("phraseloom.losses.vmf.BLOCK", 7)
-    monkeypatch.setattr("phraseloom.losses.vmf.BLOCK_ELEMENTS", (0, 0))
+    monkeypatch.setattr("phraseloom.losses.vmf.CPU_SCORES", 0)
     found = max_margin_loss(predicted, gold, table, margin=0.5, rival=rival)
     far = 1.0 if rival == "informative" else 0.0
     for row in range(9):

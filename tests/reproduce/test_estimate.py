@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from phraseloom.recipe import load_recipe
-from phraseloom.reproduce.plan import SPECIALS, vocabularies
-from phraseloom.reproduce.table import ScaleConfig
+from phraseloom.reproduce.plan import SPECIALS, pair_flop, vocabularies
+from phraseloom.reproduce.table import LengthsConfig, ScaleConfig
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "continuous" / "tr-en_pconmt.yaml"
 
@@ -29,3 +29,15 @@ def test_the_source_of_a_target_of_words_has_the_types_of_its_own_options(
     remarks: list[str] = []
     assert vocabularies(recipe, ScaleConfig(), remarks) == (source, SPECIALS + 50_000 + 50_000)
     assert remarks == ["vocabularies counted as full"]
+
+
+def test_the_work_of_few_rivals_is_counted_with_the_phrases_of_the_recipe(tmp_path: Path) -> None:
+    def flop(*changes: str) -> float:
+        recipe = load_recipe(RECIPE, ["model.output.loss=max_margin", *changes, f"data.folder={tmp_path}/none"])
+        return pair_flop(recipe, (54, 50_054 + 50_000), LengthsConfig(source=5, target=5), 0, [])
+
+    every, frequent, words = (
+        flop(),
+        *(flop("model.output.rivals=10", f"model.output.frequent_rivals={first}") for first in (50_054, "words")),
+    )
+    assert words == pytest.approx(frequent, rel=0.001) and words < 0.6 * every

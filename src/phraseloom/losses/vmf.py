@@ -29,9 +29,9 @@ from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 Distance = Literal["vmf", "vmf_reg1", "vmf_reg2", "vmf_reg1_reg2", "vmf_released", "cosine", "l2"]
 Rival = Literal["informative", "nearest"]
 MARGIN = 0.3
-# The scores of one block when the rival is looked for: at least this number of rows of the table, and if they fit, this number
-# of scores, on a CPU and on a GPU. On two cores, blocks of 1,000 to 4,000 rows took a third of the time of whole tables.
-BLOCK, BLOCK_ELEMENTS = 1024, (2**21, 2**26)
+# Rows of the table in a block when the rival is looked for: as many as give this number of scores, but not fewer than BLOCK.
+# A block of scores should stay in the cache of a CPU; a GPU, where this was not timed, should have few kernels to launch.
+BLOCK, CPU_SCORES, GPU_SCORES = 1024, 2**21, 2**26
 
 
 def concentration(predicted_ND: Tensor) -> Tensor:
@@ -114,7 +114,8 @@ def _farthest(towards_ND: Tensor, gold_N: Tensor, table_VD: Tensor, ids_R: Tenso
         place_N = torch.where(ids_R[place_N.clamp(max=len(ids_R) - 1)] == gold_N, place_N, -1)
     best_N, found_N = towards_ND.new_full((len(gold_N),), float("-inf")), gold_N
     number = len(table_VD) if ids_R is None else len(ids_R)
-    size = max(BLOCK, BLOCK_ELEMENTS[towards_ND.is_cuda] // max(1, len(gold_N)))
+    scores = GPU_SCORES if towards_ND.is_cuda else CPU_SCORES
+    size = max(BLOCK, scores // max(1, len(gold_N)))
     for first in range(0, number, size):
         ids = slice(first, first + size) if ids_R is None else ids_R[first : first + size]
         gaps = towards_ND @ table_VD[ids].t()

@@ -231,8 +231,8 @@ class ContinuousConfig(Config):
     with, informative (near to the prediction and far from the right word, as in Kumar and Tsvetkov) or nearest (to the
     prediction). `rivals`: look for it among this number of rows of the table, drawn for each batch, so that an update does not
     depend on its size; null = all. `frequent_rivals`: look among this number of its first rows, which are the most frequent
-    words, and among the tokens of the batch as well; `words`: among all words, so that only phrases are drawn, and phrases do
-    not slow an update down.
+    words, and among the tokens of the batch as well; `words`: among all words, so that only phrases are drawn, and they hardly
+    slow an update down.
     `approximation`: the von Mises-Fisher normaliser, exact, as in the released code, or a bound (`losses/vmf_normalizer.py`).
     `hidden_layer`: one more layer, with ReLU, before the vector.
     """
@@ -258,6 +258,8 @@ class ContinuousConfig(Config):
             raise ValueError("loss: max_margin has its own margin_weight of 1; leave margin_weight out")
         if self.frequent_rivals and self.rivals is None:
             raise ValueError("frequent_rivals needs rivals, the number of those that are drawn")
+        if self.frequent_rivals == "words" and self.kind == "continuous":
+            raise ValueError("frequent_rivals: words is for kind: word_or_phrase; without phrases these are all rows")
         for name, default in (("rivals", None), ("rival", "informative")):
             if getattr(self, name) != default and self.loss != "max_margin" and not self.margin_weight:
                 raise ValueError(f"{name} is for a max-margin loss: loss: max_margin, or a margin_weight")

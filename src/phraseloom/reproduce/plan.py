@@ -224,7 +224,7 @@ def estimate(step: Step, scale: ScaleConfig) -> CostEstimate:
         if updates is not None:
             remarks.append(f"{updates:,} updates, as no number of updates ends the training")
     tokens = None if updates is None else updates * training.batch_tokens
-    flop = None if tokens is None else tokens / lengths.target * _pair_flop(recipe, sizes, lengths, parameters, remarks)
+    flop = None if tokens is None else tokens / lengths.target * pair_flop(recipe, sizes, lengths, parameters, remarks)
     checkpoints = training.keep_last + 2  # and best, last
     disk = BYTES * parameters * (COPIES * checkpoints + bool(training.average_last))
     precision = "tf32" if training.precision == "fp32" and training.tf32 else training.precision
@@ -267,8 +267,13 @@ def new_model(recipe: AnyRecipe, source: int, target: int, *, vectors: Callable[
         return build_language_model(recipe.model, target)
     if recipe.model.output.kind == "softmax":
         return build_model(recipe.model, source, target)
-    first_phrase = max(0, target - getattr(recipe.data.subwords, "phrases", 0))
-    return build_model(recipe.model, source, target, TargetTable(vectors(target, _vector_width(recipe)), first_phrase))
+    table = TargetTable(vectors(target, _vector_width(recipe)), _first_phrase(recipe, target))
+    return build_model(recipe.model, source, target, table)
+
+
+def _first_phrase(recipe: Recipe, target: int) -> int:
+    """The first row of a phrase in a table of `target` rows, if there are as many phrases as the recipe asks for."""
+    return max(0, target - getattr(recipe.data.subwords, "phrases", 0))
 
 
 def _vector_width(recipe: Recipe) -> int:
@@ -333,9 +338,10 @@ def dataset_sizes(recipe: AnyRecipe) -> tuple[tuple[int, int], LengthsConfig] | 
     )
 
 
-def _pair_flop(
+def pair_flop(
     recipe: AnyRecipe, sizes: tuple[int, int], lengths: LengthsConfig, parameters: int, remarks: list[str]
 ) -> float:
+    """The FLOP of training on a pair of mean length; `sizes`: of both vocabularies. Adds to `remarks` what was assumed."""
     from phraseloom.models.flops import model_cost
 
     source, target = round(lengths.source), round(lengths.target)
@@ -345,7 +351,8 @@ def _pair_flop(
             remarks.append("phrases of trees counted as phrases of fixed length")
             fixed = type(model.phrases)().segments
             model = model.model_copy(update={"phrases": model.phrases.model_copy(update={"segments": fixed})})
-        cost = model_cost(model, sizes[1], table_width=_vector_width(recipe), computed=True)
+        table = {"table_width": _vector_width(recipe), "first_phrase": _first_phrase(recipe, sizes[1])}
+        cost = model_cost(model, sizes[1], **table, computed=True)
         if cost.remark is not None:
             remarks.append(cost.remark)
         return float(cost.training([(source, target)]))
