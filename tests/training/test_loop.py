@@ -170,6 +170,16 @@ def test_a_new_segmental_model_has_not_diverged() -> None:
         guard.check_perplexity(math.inf, toy.config(), guard.highest_perplexity(size, segmental=True))
 
 
+def test_continuous_output_has_no_limit_of_perplexity() -> None:
+    """A density that is sure of wrong words has any perplexity (1e8 in the ladder's loss_reg1, whose loss still fell)."""
+    highest = guard.highest_perplexity(3000, continuous=True)
+    guard.check_perplexity(1.2e8, toy.config(), highest)
+    with pytest.raises(DivergedError):
+        guard.check_perplexity(math.nan, toy.config(), highest)
+    with pytest.raises(DivergedError, match="is above 100"):
+        guard.check_perplexity(1.2e8, toy.config(alarm_perplexity=100.0), highest)
+
+
 def test_perplexity_alarm(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"is above 1\.5"):
         toy.finish(tmp_path, toy.config(alarm_perplexity=1.5))

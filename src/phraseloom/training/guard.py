@@ -70,17 +70,21 @@ def accept_step(
     )
 
 
-def highest_perplexity(vocabulary: int, segmental: bool) -> float:
-    """The validation perplexity above which a model with a vocabulary of this size has diverged.
+def highest_perplexity(vocabulary: int, *, segmental: bool = False, continuous: bool = False) -> float:
+    """The validation perplexity above which a model with a vocabulary of this size has diverged; infinity for continuous output.
 
     The logits of initial weights have a variance of about 1, so the perplexity is up to twice the vocabulary. A segmental model
     also ends a segment at every source token, with probability 1 / vocabulary at first: up to two ends for a target token.
+    Continuous output is not trained as a distribution over its table: a concentrated density, which is sure of a wrong word,
+    has any perplexity, and may still translate.
     """
+    if continuous:
+        return math.inf
     return 4.0 * float(vocabulary) ** (3 if segmental else 1)
 
 
 def check_perplexity(perplexity: float, config: TrainingConfig, highest: float) -> None:
-    """Raise DivergedError if the perplexity is above `highest`, above the recipe's limit, or not finite."""
+    """Raise DivergedError if the perplexity is above `highest`, above the recipe's limit, or NaN."""
     limit = min(highest, config.alarm_perplexity or math.inf)
     if not perplexity <= limit:  # NaN is not
         raise DivergedError(

@@ -288,7 +288,9 @@ def make_job(
         write_model=write,
         rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),
         highest_perplexity=guard.highest_perplexity(
-            len(tokenizer.target.vocabulary), segmental=recipe.model.decoder.kind == "segmental"
+            len(tokenizer.target.vocabulary),
+            segmental=recipe.model.decoder.kind == "segmental",
+            continuous=recipe.model.output.kind != "softmax",
         ),
         world=world,
         stop=stop,
