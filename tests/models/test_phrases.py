@@ -320,10 +320,16 @@ def with_rates(phrases: dict[str, Any], **rates: float) -> TranslationModel:
 
 
 @pytest.mark.parametrize(
-    ("phrases", "rate"), [({}, 0.3), ({"combination_dropout": 0.6}, 0.6), ({"combination_dropout": 0.0}, 0.0)]
+    ("phrases", "rate", "of_attended"),
+    [
+        ({}, 0.3, 0.0),
+        ({"combination_dropout": 0.6}, 0.6, 0.0),
+        ({"combination_dropout": 0.0}, 0.0, 0.0),
+        ({"attended_dropout": 0.4}, 0.3, 0.4),
+    ],
 )
-def test_dropout_of_the_combination_acts_behind_the_sigmoid(phrases: dict[str, Any], rate: float) -> None:
-    """The draws are those of the attention, of the f inner units, and of the residual, in this order: the same bits."""
+def test_where_dropout_acts_in_the_combination(phrases: dict[str, Any], rate: float, of_attended: float) -> None:
+    """The draws are those of the attention, its output, the f inner units, and the residual, in this order: the same bits."""
     made = next(m for m in with_rates(phrases).train().modules() if isinstance(m, AttentiveCombination))
     x, keys = torch.randn(3, 5, 64), made.project_phrases(torch.randn(3, 2, 64), Visibility(key_length=2, device=CPU))
     torch.manual_seed(1)
@@ -331,6 +337,7 @@ def test_dropout_of_the_combination_acts_behind_the_sigmoid(phrases: dict[str, A
     torch.manual_seed(1)
     before = made.before(x)
     attended = made.output((dropout(weights, 0.2, True) @ keys.values).transpose(1, 2).flatten(2))
+    attended = dropout(attended, of_attended, True)
     inner = made.hidden(torch.cat([before, attended], -1)).sigmoid()
     inner = dropout(inner, rate, True) if rate else inner
     assert torch.equal(found, made.residual.after(x + attended, made.down(inner)))
@@ -345,8 +352,8 @@ def test_dropout_of_the_combination_is_by_default_that_of_the_model() -> None:
         losses.append(model.loss(b).objective)
     assert torch.equal(losses[0], losses[1]) and not torch.equal(losses[0], losses[2])
     none = {"dropout": 0.0, "attention_dropout": 0.0, "ffn_dropout": 0.0}
-    for rate in (0.0, 0.3):
-        model = with_rates({"combination_dropout": rate}, **none)
+    for rate, key in ((0.0, "combination_dropout"), (0.3, "combination_dropout"), (0.3, "attended_dropout")):
+        model = with_rates({"combination_dropout": 0.0, key: rate}, **none)
         assert torch.equal(model.train().loss(b).objective, model.eval().loss(b).objective) == (rate == 0.0)
 
 

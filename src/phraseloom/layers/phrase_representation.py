@@ -127,7 +127,7 @@ class AttentiveCombination(nn.Module):
     """One combination network with its residual connection.
 
     `inner` is f; 0: no network, only the attention (z = 0). `attention_dropout` acts on the attention weights, `inner_dropout`
-    on the output of the sigmoid. `add_attended`: whether the residual also adds a.
+    on the output of the sigmoid, `attended_dropout` on a (ours). `add_attended`: whether the residual also adds a.
     """
 
     def __init__(
@@ -139,11 +139,13 @@ class AttentiveCombination(nn.Module):
         residual: Residual,
         attention_dropout: float = 0.0,
         inner_dropout: float = 0.0,
+        attended_dropout: float = 0.0,
         add_attended: bool = True,
     ) -> None:
         super().__init__()
         self.add_attended = add_attended
         self.heads, self.attention_dropout, self.inner_dropout = heads, attention_dropout, inner_dropout
+        self.attended_dropout = attended_dropout
         self.query = nn.Linear(width, width, bias=False)
         self.keys_values = nn.Linear(width, 2 * width, bias=False)
         self.output = nn.Linear(width, width, bias=False)
@@ -192,6 +194,7 @@ class AttentiveCombination(nn.Module):
         weights = masked_softmax(scores, phrases.visibility.hidden())
         dropped = dropout(weights, self.attention_dropout, self.training)
         attended = self._product("output", (dropped @ phrases.values).transpose(1, 2).flatten(2))
+        attended = dropout(attended, self.attended_dropout, self.training)
         x_BQD = x_BQD + attended if self.add_attended else x_BQD
         if self.hidden is None:
             return x_BQD if self.residual.pre else self.residual.norm(x_BQD), weights

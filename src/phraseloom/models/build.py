@@ -254,6 +254,7 @@ def _combination(config: ModelConfig) -> AttentiveCombination | None:
         residual=_residual(config),
         attention_dropout=config.attention_dropout,
         inner_dropout=config.dropout if inner_dropout is None else inner_dropout,
+        attended_dropout=config.phrases.attended_dropout,
         add_attended=config.phrases.residual == "both",
     )
 

@@ -168,6 +168,7 @@ class PhrasesConfig(Config):
     paper's text). `combination_width`: f of the combination network (null: `ffn_width`, as in the paper; 0: attention
     to phrases without the network, ours);
     `combination_dropout`: on its f units, after the sigmoid (null: the model's `dropout`, as in the released code).
+    `attended_dropout`: on a, what a token reads from the phrases (0: as in the released code; more is ours).
     `scorer_width`: h of the scorer (null: `width`).
     """
 
@@ -179,6 +180,7 @@ class PhrasesConfig(Config):
     residual: Literal["both", "token"] = "both"
     combination_width: Annotated[int, Field(ge=0, le=65536)] | None = None
     combination_dropout: DropoutRate | None = None
+    attended_dropout: DropoutRate = 0.0
     scorer_width: Annotated[int, Field(ge=1, le=65536)] | None = None
 
     @model_validator(mode="before")

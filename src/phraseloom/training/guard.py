@@ -71,12 +71,12 @@ def accept_step(
 
 
 def highest_perplexity(vocabulary: int, *, segmental: bool = False, continuous: bool = False) -> float:
-    """The validation perplexity above which a model with a vocabulary of this size has diverged; infinity for continuous output.
+    """The validation perplexity above which a model with a vocabulary of this size has diverged.
 
     The logits of initial weights have a variance of about 1, so the perplexity is up to twice the vocabulary. A segmental model
     also ends a segment at every source token, with probability 1 / vocabulary at first: up to two ends for a target token.
     Continuous output is not trained as a distribution over its table: a concentrated density, which is sure of a wrong word,
-    has any perplexity, and may still translate.
+    has any perplexity, and may still translate: the limit is infinity.
     """
     if continuous:
         return math.inf

@@ -55,6 +55,7 @@ OF_TRAINING = (
     "attention_dropout",
     "ffn_dropout",
     "phrases.combination_dropout",
+    "phrases.attended_dropout",
     "init",
     "output.label_smoothing",
     "output.smoothing",
