@@ -76,6 +76,7 @@ NOT_RUN = {
     "docs/experiments/015-frequent-rivals.md": NEEDS_CORPORA,
     "docs/experiments/024-word-rivals.md": NEEDS_CORPORA,
     "docs/experiments/025-glorot-recurrent.md": NEEDS_CORPORA,
+    "docs/experiments/026-half-rate.md": NEEDS_CORPORA,
     "docs/experiments/016-post-norm.md": NEEDS_CORPORA,
     "docs/experiments/017-language-model.md": NEEDS_CORPORA,
     "docs/experiments/018-phrase-choices.md": NEEDS_CORPORA,

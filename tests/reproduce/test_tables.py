@@ -40,6 +40,7 @@ TABLES = {
         "parts",
         "start",
         "glorot",
+        "rate",
         "attention",
     ),
     "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder", "orders", "orders-rate", "layers"),
@@ -151,6 +152,7 @@ WIDENED = {
     "000-relative": [("wide-relative", "12-relative")],
     "001-multi30k": [("wide", "pr")],
     "001-parts": [("wide", "pr"), ("wide", "pr-zero")],
+    "001-rate": [("wide", "pr")],
     "002-orders": [("wide-interleaved", "interleaved"), ("wide-123", "123")],
     "002-orders-rate": [("wide-interleaved", "interleaved"), ("wide-123", "123")],
 }
