@@ -308,6 +308,22 @@ def test_a_run_from_before_init_is_read_with_the_start_that_it_had(
     assert "this run is finished" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("continuous", [False, True])
+def test_only_a_softmax_diverges_by_its_perplexity(
+    place: Path, tmp_path: Path, continuous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The perplexity of a density that is sure of a wrong word has no bound; such a run has to reach its end."""
+    monkeypatch.setattr("phraseloom.training.validate.exp_mean", lambda total, count: 1e8)
+    changes = ["training.max_updates=4"]
+    if continuous:
+        folder = f"data.folder={tmp_path / 'dataset'}"
+        words = "data.subwords={kind: words, vectors: {random: 32}, center: false}"
+        assert phraseloom(["prepare", str(place / "small.yaml"), "--data-root", str(place), folder, words]) == 0
+        changes += [folder, words, "model.output={kind: continuous, loss: vmf_reg1}", "model.tied=two_way"]
+    code = phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *changes])
+    assert code == (0 if continuous else 4)
+
+
 LONG_LSTM = ["model.encoder={kind: recurrent, layers: 6}"]
 
 
