@@ -199,11 +199,26 @@ def test_transparent_attention_is_that_of_the_loops() -> None:
     torch.testing.assert_close(mixture.shares().sum(0), torch.ones(2, dtype=torch.float64))
 
 
+def test_a_random_start_moves_the_phrases_in_training_alone() -> None:
+    """The first phrase has 1 to n tokens, each about as often; all others but the last have n."""
+    segmenter, lengths = TensorSegmenter(random_start=True), torch.full((3000,), 24)
+    assert torch.equal(segmenter(lengths, 24).sizes_BP, TensorSegmenter()(lengths, 24).sizes_BP)
+    assert torch.equal(TensorSegmenter()(lengths, 24, training=True).sizes_BP, segmenter(lengths, 24).sizes_BP)
+    torch.manual_seed(1)
+    drawn = segmenter(lengths, 24, training=True).sizes_BP
+    counts = torch.bincount(drawn[:, 0], minlength=5).tolist()
+    assert counts[0] == 0 and len(counts) == 5 and min(counts[1:]) > 650
+    assert (drawn[:, 1:6] == 4).all() and torch.equal(drawn[:, 0] + drawn[:, 6], torch.full((3000,), 4))
+
+
+@pytest.mark.parametrize("random_start", [False, True])
 @pytest.mark.parametrize("basis", ["sentence", "batch"])
-@pytest.mark.parametrize("lengths", [[1], [7, 7], [3, 20, 1], [60, 59, 9], [9, 0, 4]])
-def test_the_host_counts_what_the_sizes_say(basis: Any, lengths: list[int]) -> None:
+@pytest.mark.parametrize("lengths", [[1], [7, 7], [3, 20, 1], [60, 59, 9], [9, 0, 4], [2] * 9])
+def test_the_host_counts_what_the_sizes_say(basis: Any, lengths: list[int], random_start: bool) -> None:
     """The segmenter knows the counts from the lengths; phrases of trees read them from their sizes."""
-    segments = TensorSegmenter(basis=basis)(torch.tensor(lengths), max(lengths))
+    torch.manual_seed(3)
+    segmenter = TensorSegmenter(basis=basis, random_start=random_start)
+    segments = segmenter(torch.tensor(lengths), max(lengths), training=True)
     assert segments.counts == PhraseSegments(segments.sizes_BP, max(lengths)).counts
     assert segments.sizes_BP.sum(1).tolist() == lengths
     assert (segments.padding is None) == (len(set(lengths)) == 1)

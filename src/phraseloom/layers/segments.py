@@ -117,21 +117,34 @@ class TensorSegmenter:
     """Phrases of n tokens, n = max(min(max_tokens, ⌈tokens / min_chunks⌉), floor); the last one may be shorter.
 
     With basis `sentence`, `tokens` counts the tokens of the sentence, so that every batch cuts a sentence in the same way; with
-    basis `batch` it is the padded length (the released code, for comparison). Source: P001 §3.1.
+    basis `batch` it is the padded length (the released code, for comparison). Source: P001 §3.1. `random_start` (ours): in
+    training, the first phrase of a sentence has 1 to n tokens, drawn anew each time.
     """
 
     def __init__(
-        self, *, max_tokens: int = 8, min_chunks: int = 6, floor: int = 3, basis: Literal["sentence", "batch"] = "sentence"
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        max_tokens: int = 8,
+        min_chunks: int = 6,
+        floor: int = 3,
+        basis: Literal["sentence", "batch"] = "sentence",
+        random_start: bool = False,
+    ) -> None:
         self.max_tokens, self.min_chunks, self.floor, self.basis = max_tokens, min_chunks, floor, basis
+        self.random_start = random_start
 
-    def __call__(self, lengths_B: Tensor, length: int) -> PhraseSegments:
+    def __call__(self, lengths_B: Tensor, length: int, *, training: bool = False) -> PhraseSegments:
         """Real lengths (including EOS) and the padded length → the phrases. Waits for the lengths, and for nothing else."""
         tokens_B = lengths_B if self.basis == "sentence" else torch.full_like(lengths_B, length)
         size_B = (-(-tokens_B // self.min_chunks)).clamp(max=self.max_tokens).clamp(min=self.floor)
-        lengths, cut = torch.stack((lengths_B, size_B)).tolist()
-        phrases = [-(-tokens // size) for tokens, size in zip(lengths, cut, strict=True)]
-        counts = SegmentCounts(max(map(min, lengths, cut)), min(lengths), min(phrases))
-        starts_BP = torch.arange(max(phrases), device=lengths_B.device) * size_B[:, None]
-        sizes_BP = torch.minimum((lengths_B[:, None] - starts_BP).clamp(min=0), size_B[:, None])
-        return PhraseSegments(sizes_BP, length, counts)
+        first_B = size_B
+        if training and self.random_start:
+            first_B = size_B - (torch.rand(size_B.shape).to(size_B.device) * size_B).to(size_B.dtype)
+        lengths, cut, first = torch.stack((lengths_B, size_B, first_B)).tolist()
+        rest = [max(0, tokens - start) for tokens, start in zip(lengths, first, strict=True)]
+        phrases = [(tokens > 0) - (-others // n) for tokens, others, n in zip(lengths, rest, cut, strict=True)]
+        longest = max(map(max, map(min, lengths, first), map(min, rest, cut)))
+        ends_BP = torch.arange(max(phrases), device=lengths_B.device) * size_B[:, None] + first_B[:, None]
+        ends_BP = torch.minimum(ends_BP, lengths_B[:, None])
+        sizes_BP = ends_BP.diff(dim=1, prepend=torch.zeros_like(ends_BP[:, :1]))
+        return PhraseSegments(sizes_BP, length, SegmentCounts(longest, min(lengths), min(phrases)))

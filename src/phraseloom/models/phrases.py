@@ -94,7 +94,7 @@ class SourcePhrases(nn.Module):
         if lengths_B is None:
             lengths_B = torch.full((batch,), length, device=source_BS.device)
         if self.segmenter is not None:
-            return PhraseLevels(self.representations, self.segmenter(lengths_B, length))
+            return PhraseLevels(self.representations, self.segmenter(lengths_B, length, training=self.training))
         if sizes_BP is None:
             raise ModelError(
                 "this model reads phrases from trees or a phrase table, and the batch has none",

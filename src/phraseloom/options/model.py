@@ -134,7 +134,8 @@ class FixedSegmentsConfig(Config):
     """Phrases of max(min(`max_tokens`, ⌈tokens / `min_chunks`⌉), `floor`) subwords.
 
     `basis`: the tokens of the sentence, or of the padded batch as in the released code, so that a translation depends on its
-    batch.
+    batch. `random_start` (ours): in training, the first phrase has 1 to that many, drawn each time, so that the phrases of a
+    sentence differ from epoch to epoch.
     """
 
     kind: Literal["fixed"] = "fixed"
@@ -142,6 +143,7 @@ class FixedSegmentsConfig(Config):
     min_chunks: Tokens = 6
     floor: Tokens = 3
     basis: Literal["sentence", "batch"] = "sentence"
+    random_start: bool = False
 
     @model_validator(mode="after")
     def _floor_fits(self) -> FixedSegmentsConfig:

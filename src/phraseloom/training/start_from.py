@@ -56,6 +56,7 @@ OF_TRAINING = (
     "ffn_dropout",
     "phrases.combination_dropout",
     "phrases.attended_dropout",
+    "phrases.segments.random_start",
     "init",
     "output.label_smoothing",
     "output.smoothing",
