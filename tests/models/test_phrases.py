@@ -361,8 +361,9 @@ def test_a_random_start_of_the_phrases_is_for_training() -> None:
     b = batch(ALL)
     none = {"dropout": 0.0, "attention_dropout": 0.0, "ffn_dropout": 0.0}
     fixed, random = (with_rates({"segments": {"random_start": on}}, **none) for on in (False, True))
-    losses = [model.loss(b).objective for model in (fixed.eval(), random.eval(), random.train(), random)]
-    assert torch.equal(losses[0], losses[1]) and len({float(one) for one in losses}) == 3
+    assert torch.equal(fixed.eval().loss(b).objective, random.eval().loss(b).objective)
+    random.train()
+    assert len({float(random.loss(b).objective) for _ in range(5)}) > 1
 
 
 def test_bad_options_are_refused() -> None:
