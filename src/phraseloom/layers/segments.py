@@ -139,7 +139,7 @@ class TensorSegmenter:
         size_B = (-(-tokens_B // self.min_chunks)).clamp(max=self.max_tokens).clamp(min=self.floor)
         first_B = size_B
         if training and self.random_start:
-            first_B = size_B - (torch.rand(size_B.shape).to(size_B.device) * size_B).to(size_B.dtype)
+            first_B = 1 + torch.randint(1 << 30, size_B.shape).to(size_B.device) % size_B
         lengths, cut, first = torch.stack((lengths_B, size_B, first_B)).tolist()
         rest = [max(0, tokens - start) for tokens, start in zip(lengths, first, strict=True)]
         phrases = [(tokens > 0) - (-others // n) for tokens, others, n in zip(lengths, rest, cut, strict=True)]
