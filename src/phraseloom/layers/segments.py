@@ -118,7 +118,7 @@ class TensorSegmenter:
 
     With basis `sentence`, `tokens` counts the tokens of the sentence, so that every batch cuts a sentence in the same way; with
     basis `batch` it is the padded length (the released code, for comparison). Source: P001 §3.1. `random_start` (ours): in
-    training, the first phrase of a sentence has 1 to n tokens, drawn anew each time.
+    training, the first phrase of a sentence has 1 to n tokens, drawn each time it is read.
     """
 
     def __init__(
