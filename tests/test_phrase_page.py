@@ -47,7 +47,7 @@ def test_the_sentence_is_cut_as_the_page_shows() -> None:
 
 
 def test_keys_and_defaults() -> None:
-    found = dict(re.findall(r"^\| `([\w.]+)` \| `(\w+)` \|", PAGE, re.MULTILINE))
+    found = dict(re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|", PAGE, re.MULTILINE))
     default: dict[str, Any] = PhrasesConfig().model_dump()
     segments = {f"segments.{key}": value for key, value in default.pop("segments").items()}
     written = {

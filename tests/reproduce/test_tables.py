@@ -503,7 +503,7 @@ def test_the_row_of_shorter_phrases_differs_from_max_in_their_lengths_alone(scal
     longer, shorter = (trained[row].model_dump(mode="json") for row in ("max", "max-842"))
     lengths = [model["phrases"].pop("segments") for model in (longer, shorter)]
     assert longer == shorter
-    fixed = {"kind": "fixed", "max_tokens": 8, "basis": "sentence"}
+    fixed = {"kind": "fixed", "max_tokens": 8, "basis": "sentence", "random_start": False}
     assert lengths == [{**fixed, "min_chunks": 6, "floor": 3}, {**fixed, "min_chunks": 4, "floor": 2}]
 
 
