@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import stat
@@ -105,6 +106,17 @@ def temporary_path(path: Path) -> Path:
     """Where this process writes a new `path` first; on a shared file system, another machine may have the same process id."""
     host = zlib.crc32(socket.gethostname().encode())
     return path.with_name(f".{path.name}.{os.getpid()}{host:010d}.tmp")
+
+
+def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
+    """Remove what killed processes left of new files of these names; the caller has the lock on the folder. Raises FileProblem."""
+    for path in (folder / name for name in names):
+        left = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
+        for temporary in [p for p in path.parent.iterdir() if left.fullmatch(p.name) and p.is_file()]:
+            try:
+                disk.unlink(temporary)
+            except OSError as error:
+                raise disk_problem(error, temporary) from error
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:

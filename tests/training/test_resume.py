@@ -138,6 +138,21 @@ def test_killed_in_a_save_changes_no_byte(tmp_path: Path, whole: dict[str, bytes
     assert toy.result(tmp_path) == whole
 
 
+@pytest.mark.parametrize("updates", [10, 23], ids=["unfinished", "finished"])
+def test_what_a_killed_save_of_the_state_left_is_removed(
+    tmp_path: Path, whole: dict[str, bytes], updates: int
+) -> None:
+    toy.finish(tmp_path, toy.config(max_updates=updates))
+    newest = (tmp_path / "last").resolve()
+    for name in (".manifest.json.188820197120362.tmp", ".state.json.7.tmp", ".notes.7.tmp"):
+        (newest / name).write_bytes(b"half")
+    toy.finish(tmp_path, toy.config(max_updates=updates))
+    assert [p.name for p in newest.glob(".*")] == [".notes.7.tmp"]  # not a name of the checkpoint: a user's file
+    (newest / ".notes.7.tmp").unlink()
+    toy.finish(tmp_path)
+    assert toy.result(tmp_path) == whole
+
+
 def test_resuming_a_finished_run_changes_no_byte(tmp_path: Path) -> None:
     toy.finish(tmp_path)
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in tmp_path.rglob("*") if p.is_file()}

@@ -259,8 +259,12 @@ def _read_state(path: Path, update: int) -> Progress:
 
 
 def settle(folder: Path) -> None:
-    """Finish an interrupted `save_state`, so that the manifest of a complete checkpoint names one content of each file."""
+    """Finish an interrupted `save_state` in a complete checkpoint.
+
+    The manifest then names one content of each file, and what a killed process had half written is gone.
+    """
     manifest = files.read_json(folder / files.MANIFEST, "manifest")
+    files.remove_temporaries(folder, [files.MANIFEST, *manifest["files"]])
     if any("next" in entry for entry in manifest["files"].values()):
         files.write_manifest(folder, list(manifest["files"]))
 
