@@ -109,7 +109,10 @@ def temporary_path(path: Path) -> Path:
 
 
 def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
-    """Remove what killed processes left of new files of these names; the caller has the lock on the folder. Raises FileProblem."""
+    """Remove what killed processes left of new files of these names; the caller has the lock on the folder.
+
+    Raises FileProblem.
+    """
     for path in (folder / name for name in names):
         left = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
         for temporary in [p for p in path.parent.iterdir() if left.fullmatch(p.name) and p.is_file()]:

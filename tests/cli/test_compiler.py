@@ -30,7 +30,7 @@ def run(folder: Path, *arguments: str | Path, stdin: str = "") -> str:
     return done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("changes", [ATTENTION, LSTM], ids=["phrasal", "lstm"])
+@pytest.mark.parametrize("changes", [ATTENTION, pytest.param(LSTM, marks=pytest.mark.full)], ids=["phrasal", "lstm"])
 def test_training_and_translating_import_no_compiler(changes: list[str], project: Path, tmp_path: Path) -> None:
     made = run(project, "train", "recipe.yaml", "--run", tmp_path / "run", "training.max_updates=2", *changes)
     assert made == "[]"

@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
-LINES = ["token", "queryk heterogeneous 1-2", "convkv heterogeneous 1-2"]
+LINES = ["token", "queryk heterogeneous 1-2", pytest.param("convkv heterogeneous 1-2", marks=pytest.mark.full)]
 ONE_LAYER = {"encoder": {"kind": "transformer", "layers": 1}, "decoder": {"kind": "transformer", "layers": 1}}
 # Sentences, source and target tokens of the longest; the third batch has no padding.
 SHAPES = [(4, 9, 12), (3, 5, 4), (5, 6, 6), (6, 11, 7), (2, 3, 13)]
@@ -122,7 +122,7 @@ def test_products_are_in_bf16() -> None:
     assert counter.programs == 1
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("checkpointed", [pytest.param(False, marks=pytest.mark.full), True])
 def test_the_backward_pass_has_the_masks_of_the_forward_pass(checkpointed: bool) -> None:
     """Along its own direction the slope of the loss, with the same draws, is |gradient|². Layers that run again with other
     masks would give another gradient."""
@@ -155,7 +155,7 @@ def test_the_backward_pass_has_the_masks_of_the_forward_pass(checkpointed: bool)
     assert counter.programs == 1
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.2])
+@pytest.mark.parametrize("rate", [0.0, pytest.param(0.2, marks=pytest.mark.full)])
 def test_long_texts_are_fused_outside_of_the_programs(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model, counter = test_language_model.model(attention="queryk heterogeneous 1-2", attention_dropout=rate), Counter()
     model.train(rate > 0)

@@ -63,7 +63,7 @@ def test_gradient_of_two_processes_is_that_of_one(tmp_path: Path, alone: Path) -
     assert distance(tensors(alone / "1" / "gradient"), tensors(tmp_path / "gradient")) <= 1e-6
 
 
-@pytest.mark.parametrize("micro_batches", [2, 3])
+@pytest.mark.parametrize("micro_batches", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_sums_during_the_backward_pass_are_those_after_it(tmp_path: Path, micro_batches: int) -> None:
     """As on GPUs, where a process adds up its own micro-batches first; the third is the second of one process only."""
     train(tmp_path / "after", max_updates=3, micro_batches=micro_batches, processes=2)

@@ -139,9 +139,7 @@ def test_killed_in_a_save_changes_no_byte(tmp_path: Path, whole: dict[str, bytes
 
 
 @pytest.mark.parametrize("updates", [10, 23], ids=["unfinished", "finished"])
-def test_what_a_killed_save_of_the_state_left_is_removed(
-    tmp_path: Path, whole: dict[str, bytes], updates: int
-) -> None:
+def test_what_a_killed_save_of_the_state_left_is_removed(tmp_path: Path, whole: dict[str, bytes], updates: int) -> None:
     toy.finish(tmp_path, toy.config(max_updates=updates))
     newest = (tmp_path / "last").resolve()
     for name in (".manifest.json.188820197120362.tmp", ".state.json.7.tmp", ".notes.7.tmp"):
