@@ -104,6 +104,23 @@ def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path)
     assert not result.failures
 
 
+def test_the_length_of_the_translations_stands_beside_bleu(make: Callable[..., Any], tmp_path: Path) -> None:
+    ter = {"kind": "ter", "title": "TER", "hypotheses": "{translate}/out.txt", "reference": "{data}/ref"}
+    _, target, _ = make(metrics={"ter": ter}, seeds=[1, 2, 3], scale="small")
+    base, new, _ = json.loads((target / "table.json").read_text())["rows"]
+    assert base["metrics"]["bleu"]["length_ratio"] == dict.fromkeys("123", pytest.approx(11 / 12))
+    assert new["metrics"]["bleu"]["length_ratio"] == dict.fromkeys("123", 1.0)
+    assert "length_ratio" not in base["metrics"]["ter"] and "length_ratio" not in base["metrics"]["ppl"]
+    text = (target / "table.md").read_text()
+    head, _, first, *_ = (line.split("|") for line in text.splitlines() if line.startswith("|"))
+    columns = [cell.strip() for cell in head]
+    assert columns.index("length") == columns.index("BLEU") + 1 and columns.count("length") == 1
+    assert first[columns.index("length")].strip() == "0.917 ± 0.000"
+    assert "* length: tokens of the translations over tokens of the reference" in text
+    shutil.rmtree(tmp_path / "made" / "small" / "steps")
+    assert recompute(target).length_ratios(("", "base", "bleu")) == dict.fromkeys((1, 2, 3), pytest.approx(11 / 12))
+
+
 def test_a_metric_of_a_step_that_a_row_does_not_have_is_none_of_its_metrics(make: Callable[..., Any]) -> None:
     steps = {**STEPS, "again": copy.deepcopy(STEPS["translate"]) | {"rows": ["new"]}}
     again = {"kind": "bleu", "title": "again", "hypotheses": "{again}/out.txt", "reference": "{data}/ref"}

@@ -100,6 +100,17 @@ class Scorer:
         """Only the number, for thousands of resamples."""
         return float(self._score(sums).score)
 
+    def length_ratio(self, sums: np.ndarray) -> float | None:
+        """Tokens of the hypotheses / tokens of the references, c/r in the brevity penalty of BLEU; None for other metrics.
+
+        Also None if the references have no token.
+        """
+        from sacrebleu.metrics.bleu import BLEU
+
+        if not isinstance(self._metric, BLEU) or not sums[1]:
+            return None
+        return float(sums[0] / sums[1])
+
     def _score(self, sums: np.ndarray) -> Any:
         whole = all(float(s).is_integer() for s in sums)
         return self._metric._compute_score_from_stats([int(s) for s in sums] if whole else [float(s) for s in sums])

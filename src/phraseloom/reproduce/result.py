@@ -15,6 +15,7 @@ import numpy as np
 
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError
+from phraseloom.metrics.bleu import Scorer
 from phraseloom.metrics.seeds import SeedDifference, SeedScores, exact_difference, seed_deviation
 from phraseloom.reproduce import claims
 from phraseloom.reproduce.claims import Comparison, Draws, JudgedClaim
@@ -103,6 +104,15 @@ class Result:
             for label, value in measured.value.items() if isinstance(measured.value, dict) else ():
                 series.setdefault(label, []).append(value)
         return series
+
+    def length_ratios(self, cell: Cell) -> dict[int, float]:
+        """Tokens of the translations / tokens of the reference, of each seed, if the number is BLEU of a text."""
+        ratios: dict[int, float] = {}
+        for seed, measured in self.measured.get(cell, {}).items():
+            if isinstance(measured.scorer, Scorer) and "" in measured.statistics:
+                ratio = measured.scorer.length_ratio(measured.statistics[""].sum(0))
+                ratios |= {} if ratio is None else {seed: ratio}
+        return ratios
 
     def fact(self, task: str, row: str, key: str) -> list[float]:
         """One fact of the run folders of all seeds."""

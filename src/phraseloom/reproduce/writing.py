@@ -219,9 +219,10 @@ def _scalars(result: Result, task: str) -> str:
     compared = [k for k in metrics if any((task, row, k) in result.against for row in rows)]
     told = [k for k in metrics if any(k in table.paper_of(row, task) for row in rows)]
     counts = any(PARAMETERS in table.paper_of(row, task) for row in rows)
+    of_length = next((k for k in metrics if any(result.length_ratios((task, row, k)) for row in rows)), None)
     headers = ["row", "parameters", *(["paper's"] if counts else []), "updates", "minutes"]
     for key, metric in metrics.items():
-        headers += [metric.title, *(["paper's"] if key in told else [])]
+        headers += [metric.title, *(["length"] if key == of_length else []), *(["paper's"] if key in told else [])]
         headers += [f"− {table.baseline} (95 %; p)"] if key in compared else []
     lines = []
     for row in rows:
@@ -231,6 +232,8 @@ def _scalars(result: Result, task: str) -> str:
         cells += [_mean(result.fact(task, row, "updates"), 0), _mean(_minutes(result, task, row), 1)]
         for key, metric in metrics.items():
             cells.append(_mean(result.numbers((task, row, key)), metric.decimals) or _reason(result, task, row))
+            if key == of_length:
+                cells.append(_mean([*result.length_ratios((task, row, key)).values()], 3))
             cells += [_paper(paper.get(key), metric.decimals)] if key in told else []
             cells += [_difference(result.against.get((task, row, key)), metric.decimals)] if key in compared else []
         lines.append(cells)
@@ -334,6 +337,12 @@ def p_in_words(p: float | None) -> str:
     return "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
+LENGTH = (
+    "* length: tokens of the translations over tokens of the reference, as the first BLEU counts them. Below 1, BLEU is "
+    "multiplied by exp(1 − 1 / length)."
+)
+
+
 def _signatures(result: Result) -> str:
     lines = {
         f"* {result.table.metrics[metric].title}: `{measured.signature}`"
@@ -341,6 +350,8 @@ def _signatures(result: Result) -> str:
         for measured in seeds.values()
         if measured.signature
     }
+    if any(result.length_ratios(cell) for cell in result.measured):
+        lines.add(LENGTH)
     hows = {f"* Differences: {d.how}." for d in result.against.values()}
     return "## How it was measured\n\n" + "\n".join(sorted(lines) + sorted(hows)) if lines or hows else ""
 
@@ -460,7 +471,7 @@ def _metric(result: Result, cell: tuple[str, str, str]) -> dict[str, Any]:
     seeds = result.measured[cell]
     numbers = mean_and_deviation(result.numbers(cell))
     signature = next((m.signature for m in seeds.values() if m.signature), None)
-    against = result.against.get(cell)
+    against, ratios = result.against.get(cell), result.length_ratios(cell)
     return {
         "title": result.table.metrics[cell[2]].title,
         "seeds": {str(seed): m.value for seed, m in seeds.items()},
@@ -468,5 +479,6 @@ def _metric(result: Result, cell: tuple[str, str, str]) -> dict[str, Any]:
         "mean": None if numbers is None else numbers[0],
         "deviation": None if numbers is None else numbers[1],
         "signature": signature,
+        **({"length_ratio": {str(seed): ratio for seed, ratio in ratios.items()}} if ratios else {}),
         "against_baseline": None if against is None else asdict(against),
     }
