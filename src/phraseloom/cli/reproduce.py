@@ -251,7 +251,7 @@ def command(
 
     Example: phraseloom reproduce --evidence docs/results --tables 001 --into docs/papers/001.md
 
-    Example: phraseloom reproduce --evidence docs/results --short --into README.md
+    Example: phraseloom reproduce --evidence docs/results --short --into docs/results/claims.md
     """
     from phraseloom.recipe import recipes_folder
 
