@@ -142,7 +142,7 @@ def test_the_future_is_not_seen_bit_for_bit(case: Case) -> None:
 
 
 @pytest.mark.parametrize("text", LINES)
-@pytest.mark.parametrize("use", ["decoder_self", "cross"])
+@pytest.mark.parametrize("use", ["cross", pytest.param("decoder_self", marks=pytest.mark.full)])
 def test_beyond_the_blocks_of_the_kernels(text: str, use: str) -> None:
     """More tokens than a block of any kernel, with the padding across a block."""
     case, lengths = Case(text, use), torch.tensor([700, 530, 1, 0])

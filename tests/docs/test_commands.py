@@ -55,6 +55,7 @@ NOT_RUN = {
     "docs/word_vectors.md": EXAMPLES,
     "docs/results.md": "tests/reproduce/test_evidence.py runs its command",
     "docs/results/README.md": "minutes a table",
+    "docs/results/claims.md": "tests/reproduce/test_evidence.py runs its command",
     "docs/results/baselines.md": NEEDS_CORPORA,
     "docs/results/continuous.md": NEEDS_CORPORA,
     "docs/results/npmt.md": NEEDS_CORPORA,

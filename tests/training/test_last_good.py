@@ -370,7 +370,7 @@ def test_an_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
 # several processes
 
 
-@pytest.mark.parametrize("ranks", ["1", "0", "0,1"])
+@pytest.mark.parametrize("ranks", ["1", "0,1", pytest.param("0", marks=pytest.mark.full)])
 def test_too_little_memory_in_any_process_is_one_line(tmp_path: Path, ranks: str) -> None:
     keys = {"max_updates": 20, "processes": 2, "micro_batches": 2}
     done = subprocess.run(

@@ -112,8 +112,8 @@ class Scorer:
         return float(sums[0] / sums[1])
 
     def _score(self, sums: np.ndarray) -> Any:
-        whole = all(float(s).is_integer() for s in sums)
-        return self._metric._compute_score_from_stats([int(s) for s in sums] if whole else [float(s) for s in sums])
+        whole = bool((sums == sums.round()).all())
+        return self._metric._compute_score_from_stats((sums.astype(int) if whole else sums).tolist())
 
     @property
     def signature(self) -> str:
