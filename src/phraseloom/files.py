@@ -16,7 +16,7 @@ import shutil
 import socket
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -108,18 +108,22 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{host:010d}.tmp")
 
 
-def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
-    """Remove what killed processes left of new files of these names; the caller has the lock on the folder.
+def is_temporary(path: Path, names: Container[str] | None = None) -> bool:
+    """Whether `atomic_write` may have left this file when it was killed, of a file in `names` if they are given."""
+    left = re.fullmatch(r"\.(.+)\.[0-9]+\.tmp", path.name)
+    return left is not None and (names is None or left[1] in names)
+
+
+def remove_temporaries(folder: Path, names: Container[str]) -> None:
+    """Remove what killed processes left of new files of these names in `folder`, on which the caller has the lock.
 
     Raises FileProblem.
     """
-    for path in (folder / name for name in names):
-        left = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
-        for temporary in [p for p in path.parent.iterdir() if left.fullmatch(p.name) and p.is_file()]:
-            try:
-                disk.unlink(temporary)
-            except OSError as error:
-                raise disk_problem(error, temporary) from error
+    for path in [p for p in folder.iterdir() if is_temporary(p, names) and p.is_file()]:
+        try:
+            disk.unlink(path)
+        except OSError as error:
+            raise disk_problem(error, path) from error
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:

@@ -15,7 +15,6 @@ command, and is neither a link nor the current folder. `cli/outputs.py` checks t
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
@@ -31,7 +30,6 @@ MARK, LOCK, NEW, OLD = "phraseloom.json", ".lock", "new", "old"
 WORKING = ".partial"
 OTHER_NAME = "choose another name or give --overwrite"
 STDIN = "-"
-_TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")  # what `files.atomic_write` leaves when it is killed
 
 AnyPath = str | os.PathLike[str]
 
@@ -82,7 +80,7 @@ def _stranger(folder: Path, names: set[str]) -> str | None:
         for name in sorted(plain):
             path = Path(place, name)
             shown = path.relative_to(folder).as_posix()
-            own = shown in names or shown == LOCK or _TEMPORARY.fullmatch(name)
+            own = shown in names or shown == LOCK or files.is_temporary(path)
             if not own or not stat.S_ISREG(path.lstat().st_mode):
                 return shown
     return None
@@ -207,7 +205,7 @@ def _check_working(work: Path, real: Path, kind: FolderKind, inputs: list[Path])
 
 
 def _is_half_mark(path: Path) -> bool:
-    return path.name.startswith(f".{MARK}.") and is_temporary(path) and not path.is_dir()
+    return path.name.startswith(f".{MARK}.") and files.is_temporary(path) and not path.is_dir()
 
 
 def _is_lock(path: Path) -> bool:
@@ -323,11 +321,6 @@ def swap(new: Path, target: Path, old: Path) -> None:
     files.disk.fsync_folder(target.parent)
 
 
-def is_temporary(path: Path) -> bool:
-    """Whether a name is that of a file that is being written, or that a killed process left."""
-    return bool(_TEMPORARY.fullmatch(path.name))
-
-
 def remove_marked(folder: Path, *marks: str) -> None:
     """Remove a folder that has one of the files `marks` or is empty; do nothing if there is none.
 
@@ -340,7 +333,7 @@ def remove_marked(folder: Path, *marks: str) -> None:
         raise FileProblem("in the way, and no folder that phraseloom made", file=folder, hint="move it away")
     inside = sorted(folder.iterdir())
     known = [folder / mark for mark in marks if _is_plain(folder / mark)]
-    if not known and not all(map(is_temporary, inside)):
+    if not known and not all(map(files.is_temporary, inside)):
         raise FileProblem(
             f"in the way, and not made by phraseloom (no {marks[0]} there)", file=folder, hint="move the folder away"
         )

@@ -25,8 +25,8 @@ from phraseloom.data.encode import Chunk, Coder
 from phraseloom.data.parts import bits_of, repeated_pairs
 from phraseloom.data.prepare import prepare, prepare_part
 from phraseloom.errors import FileProblem, UsageError
+from phraseloom.files import is_temporary
 from phraseloom.options.data import DataConfig
-from phraseloom.replace import is_temporary
 from phraseloom.text.lines import write_lines
 
 WORDS = ("the", "a", "old", "new", "house", "dog", "bird", "garden")

@@ -29,9 +29,17 @@ import safetensors.numpy
 from phraseloom.data.encode import Chunk, EncodedChunk, RawChunk
 from phraseloom.data.shards import SubwordInfo, as_stored
 from phraseloom.errors import FileProblem, PhraseloomError, UsageError
-from phraseloom.files import FolderLock, atomic_write_bytes, atomic_write_json, disk, disk_problem, read_json
+from phraseloom.files import (
+    FolderLock,
+    atomic_write_bytes,
+    atomic_write_json,
+    disk,
+    disk_problem,
+    is_temporary,
+    read_json,
+)
 from phraseloom.phrases.source import Segmenter
-from phraseloom.replace import is_temporary, remove_marked, remove_own
+from phraseloom.replace import remove_marked, remove_own
 from phraseloom.text.tokenizer import Tokenizer
 
 FORMAT = 1

@@ -264,7 +264,7 @@ def settle(folder: Path) -> None:
     The manifest then names one content of each file, and what a killed process had half written is gone.
     """
     manifest = files.read_json(folder / files.MANIFEST, "manifest")
-    files.remove_temporaries(folder, [files.MANIFEST, *manifest["files"]])
+    files.remove_temporaries(folder, {files.MANIFEST, *manifest["files"]})
     if any("next" in entry for entry in manifest["files"].values()):
         files.write_manifest(folder, list(manifest["files"]))
 
