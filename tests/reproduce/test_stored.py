@@ -54,9 +54,6 @@ def test_a_table_recomputed_is_the_same(path: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(path.parent, tmp_path / "table")
     recompute(folder, RECIPES)
     before, after = (json.loads(p.read_bytes()) for p in (path, folder / "table.json"))
-    for content in (before, after):
-        if content["sentences"] is not None:
-            del content["sentences"]["sha256"]  # another version of liblzma may pack the same text otherwise
     assert same(before, after)
     assert (folder / "table.md").read_bytes() == path.with_name("table.md").read_bytes()
 

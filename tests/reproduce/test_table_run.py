@@ -303,6 +303,21 @@ def test_sentences_that_do_not_fit_are_refused(make: Callable[..., Any]) -> None
         refused("not the sentences of a table|cut short")
 
 
+def test_only_sentences_that_changed_are_packed_again(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, target, _ = make(seeds=[1, 2], scale="small")
+    sentences = target / "table.sentences.json.xz"
+    whole = sentences.read_bytes()
+    for damaged in (whole[:-40], b"no xz", lzma.compress(b"{}")):
+        sentences.write_bytes(damaged)
+        make(seeds=[1, 2], scale="small")
+        assert sentences.read_bytes() == whole
+    monkeypatch.setattr(lzma, "compress", None)
+    make(seeds=[1, 2], scale="small")
+    assert sentences.read_bytes() == whole
+
+
 def test_the_format_is_on_its_page(make: Callable[..., Any]) -> None:
     """docs/file_formats.md names every key of table.json, of its parts, and of a record."""
     _, target, _ = make()

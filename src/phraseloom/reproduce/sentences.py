@@ -22,7 +22,7 @@ import numpy as np
 import pydantic
 
 from phraseloom.config import Config, Whole
-from phraseloom.errors import CorruptError
+from phraseloom.errors import CorruptError, FileProblem
 from phraseloom.files import atomic_write_bytes
 from phraseloom.reading import read_bounded
 from phraseloom.reproduce.measure import MeasuredValue
@@ -84,7 +84,10 @@ class TableSentences(Config):
 
 
 def write_sentences(path: Path, table: str, scale: str, measured: dict[Cell, dict[int, MeasuredValue]]) -> bool:
-    """Write the data behind the numbers. Returns False and writes no file if no number is computed from sentences."""
+    """Write the data behind the numbers. Returns False and writes no file if no number is computed from sentences.
+
+    A file that already holds them is left as it is: packing takes most of the time of a table.
+    """
     statistics: list[StoredStatistics] = []
     hypotheses: dict[tuple[str, str, int, tuple[str, ...]], StoredHypotheses] = {}
     for (task, row, metric), seeds in measured.items():
@@ -105,26 +108,40 @@ def write_sentences(path: Path, table: str, scale: str, measured: dict[Cell, dic
     content = TableSentences(
         format=1, table=table, scale=scale, statistics=statistics, hypotheses=list(hypotheses.values())
     )
-    text = json.dumps(content.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":"))
-    atomic_write_bytes(path, lzma.compress(text.encode(), format=lzma.FORMAT_XZ, preset=6))
+    text = json.dumps(content.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":")).encode()
+    if not _holds(path, text):
+        atomic_write_bytes(path, lzma.compress(text, format=lzma.FORMAT_XZ, preset=6))
     return True
 
 
 def read_sentences(path: Path) -> TableSentences:
     """Read and check the file. Raises CorruptError if it is damaged, too large when unpacked, or not such a file."""
-    packed = read_bounded(path, "sentences of a table", PACKED_MAX_BYTES)
     try:
-        unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
-        raw = unpacker.decompress(packed, max_length=MAX_BYTES)
-        if not unpacker.eof:
-            raise CorruptError("cut short, or too large when unpacked", file=path, hint="reproduce writes it again")
-        content = TableSentences.model_validate(json.loads(raw))
+        content = TableSentences.model_validate(json.loads(_unpacked(path)))
         content.arrays()
     except (lzma.LZMAError, MemoryError, ValueError, RecursionError, binascii.Error) as error:
         raise CorruptError(
             f"not the sentences of a table ({type(error).__name__})", file=path, hint="reproduce writes it again"
         ) from error
     return content
+
+
+def _unpacked(path: Path) -> bytes:
+    """The unpacked file. Raises CorruptError if it is cut short or too large, lzma.LZMAError if it is another file."""
+    packed = read_bounded(path, "sentences of a table", PACKED_MAX_BYTES)
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+    raw = unpacker.decompress(packed, max_length=MAX_BYTES)
+    if not unpacker.eof:
+        raise CorruptError("cut short, or too large when unpacked", file=path, hint="reproduce writes it again")
+    return raw
+
+
+def _holds(path: Path, text: bytes) -> bool:
+    """Whether `path` is a whole file with this text."""
+    try:
+        return _unpacked(path) == text
+    except (FileProblem, lzma.LZMAError, MemoryError):
+        return False
 
 
 def _stored(rows: np.ndarray) -> StoredArray:
