@@ -29,7 +29,7 @@ from trainees import Tokens, Trainee, Turn
 QUICK = {
     "world_pairs": 300,
     "world_subwords": 400,
-    "systems": ["own", "own-1", "hf", "onmt"],
+    "systems": ["own", "hf", "onmt"],
     "tokens": 200,
     "rounds": 1,
     "updates": 2,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,15 @@ LINES = [
     "we invite them tonight .",
     "zwei Büros .",
 ]
+
+
+def in_turn(*axes: Iterable[Any], every: int = 2) -> list[Any]:
+    """The parameters of a grid. `make test` takes one in `every`, with all values of each axis; `make test-full` takes all."""
+    cases = []
+    for places in itertools.product(*(enumerate(axis) for axis in axes)):
+        marks = [pytest.mark.full] if sum(number for number, _ in places) % every else []
+        cases.append(pytest.param(*(value for _, value in places), marks=marks))
+    return cases
 
 
 def tiny_tokenizer(folder: Path) -> Tokenizer:

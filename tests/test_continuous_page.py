@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import HANGS
+from tests.docs.page_runner import in_process, working_folder
 from tests.test_phrases_page import pairs, write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,28 +17,35 @@ SECTION = PAGE[PAGE.index("### The same, step by step") :].split("\n## ")[0]
 COMMANDS = [line.strip() for line in SECTION.splitlines() if line.startswith("    ")]
 # What makes the commands of the page quick; nothing of what they show is in here.
 QUICK = {
-    "embeddings train": "--width 12 --sample 0.01 --epochs 3 --min-count 1",
+    "embeddings": "--width 12 --sample 0.01 --epochs 3 --min-count 1",
     "prepare": "data.subwords.min_frequency=1 data.processes=1",
-    "train recipes": "model.width=16 training.max_updates=4 training.checkpoint_every=2 training.processes=1 "
+    "train": "model.width=16 training.max_updates=4 training.checkpoint_every=2 training.processes=1 "
     "data.subwords.min_frequency=1 data.processes=1",
-    "fertility train": "--widths 4 --epochs 2",
+    "fertility": "--widths 4 --epochs 2",
 }
 
 
-def test_the_section_runs(tmp_path: Path) -> None:
+def single(line: str) -> Iterator[str]:
+    """The commands of a line, which may be a loop over `$p`."""
+    loop = re.fullmatch(r"for p in ([\w ]+); do (.+); done", line)
+    for name in loop[1].split() if loop else [""]:
+        for command in (loop[2] if loop else line).split("; "):
+            yield command.replace("$p", name).replace("--min-count 2", "")
+
+
+def test_the_section_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     pytest.importorskip("gensim")
+    monkeypatch.chdir(working_folder(tmp_path))
     for name, number in (("train", 300), ("valid", 20), ("test", 20)):
         for language, lines in zip(("de", "en"), pairs(number, number), strict=True):
             write(str(tmp_path / f"{name}.{language}"), lines)
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
-    script = "\n".join(COMMANDS)
-    for verb, more in QUICK.items():
-        assert f"phraseloom {verb}" in script
-        script = re.sub(rf"(phraseloom {verb}\b[^\n]*)", rf"\1 {more}", script)
-    script = script.replace("phraseloom ", f"{sys.executable} -m phraseloom ").replace("--min-count 2 ", "")
-    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, check=False, timeout=HANGS)
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    assert "BLEU" in done.stdout.decode()
+    commands = [command for line in COMMANDS for command in single(line)]
+    assert len(commands) == 22 and {command.split()[1] for command in commands} >= QUICK.keys()
+    more = {verb: options.split() for verb, options in QUICK.items()}
+    said = [in_process(command, tmp_path, more, capsysbinary) for command in commands]
+    assert "BLEU" in said[-1]
     outputs = (tmp_path / "pconmt.en").read_bytes().decode().splitlines()
     assert len(outputs) == 20 and not any("_" in line for line in outputs)
     assert (tmp_path / "pconmt-fertility2" / "fertility.json").is_file()

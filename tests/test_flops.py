@@ -253,7 +253,7 @@ def test_few_rivals_are_counted() -> None:
     few, all_words = ({"rivals": drawn, "frequent_rivals": frequent} for frequent in (words, "words"))
     assert whole - without == VOCABULARY * row
     for found in (of(words, **few), of(words, **all_words)):
-        assert words * row < found - without <= (words + drawn + target) * row
+        assert words * row <= found - without <= (words + drawn + target) * row
     assert of(VOCABULARY, **all_words) == whole
 
 

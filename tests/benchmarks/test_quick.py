@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import forked
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 PROGRAMS = {path.stem: path for path in sorted(FOLDER.glob("*.py")) if b"__main__" in path.read_bytes()}
@@ -27,7 +27,7 @@ def run(name: str, folder: Path, work: Path, *arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PHRASELOOM_PEER_")}
     environment |= {"PHRASELOOM_BENCH_WORK": str(work), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", str(PROGRAMS[name]), *arguments, "--quick"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+    done = forked.run(command, cwd=folder, env=environment, work=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

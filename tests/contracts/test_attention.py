@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from tests.helpers import in_turn
 from tests.reference.structures import CASES, HEADS, USES, Case
 from torch import Tensor
 
@@ -17,9 +18,9 @@ DECODER = [c for c in CASES if c.use == "decoder_self"]
 CROSS = [c for c in CASES if c.use == "cross"]
 SINGLE_ORDER = ("heterogeneous 1", "interleaved 1", "homogeneous 4")
 
-each = pytest.mark.parametrize("case", ALL, ids=str)
-each_decoder = pytest.mark.parametrize("case", DECODER, ids=str)
-each_cross = pytest.mark.parametrize("case", CROSS, ids=str)
+each = pytest.mark.parametrize("case", in_turn(ALL), ids=str)
+each_decoder = pytest.mark.parametrize("case", in_turn(DECODER), ids=str)
+each_cross = pytest.mark.parametrize("case", in_turn(CROSS), ids=str)
 
 
 @cache

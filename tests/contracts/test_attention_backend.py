@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.helpers import in_turn
 from tests.reference.structures import CASES, Case
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -19,7 +20,7 @@ from phraseloom.layers.attention.masks import Visibility
 
 WIDTH = 12
 FUSED = [c for c in CASES if not SCORES[c.score].distances]
-each = pytest.mark.parametrize("case", FUSED, ids=str)
+each = pytest.mark.parametrize("case", in_turn(FUSED), ids=str)
 LENGTHS = torch.tensor([7, 3, 1, 0])
 LINES = (
     "token",
@@ -127,7 +128,7 @@ def test_padding_and_the_rest_of_the_batch_do_not_matter(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("case", [c for c in FUSED if c.causal], ids=str)
+@pytest.mark.parametrize("case", in_turn(c for c in FUSED if c.causal), ids=str)
 def test_the_future_is_not_seen_bit_for_bit(case: Case) -> None:
     block = case.build(width=WIDTH).float()
     block.backend = "fused"
@@ -141,8 +142,7 @@ def test_the_future_is_not_seen_bit_for_bit(case: Case) -> None:
         assert not torch.equal(after[:, t:], before[:, t:])
 
 
-@pytest.mark.parametrize("text", LINES)
-@pytest.mark.parametrize("use", ["cross", pytest.param("decoder_self", marks=pytest.mark.full)])
+@pytest.mark.parametrize(("text", "use"), in_turn(LINES, ["cross", "decoder_self"], every=3))
 def test_beyond_the_blocks_of_the_kernels(text: str, use: str) -> None:
     """More tokens than a block of any kernel, with the padding across a block."""
     case, lengths = Case(text, use), torch.tensor([700, 530, 1, 0])

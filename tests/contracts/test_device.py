@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from tests.contracts import test_encoders_decoders as contract
-from tests.contracts.every_model import MODELS, batch_of, each, may_wait, memory_of, translation, update
+from tests.contracts.every_model import MODELS, batch_of, may_wait, memory_of, translation, update
 from tests.fake_device import FakeDevice, FakeTensor, OtherDevice, device, to_device
+from tests.helpers import in_turn
 from torch import Tensor
 
 from phraseloom.decoding.limits import Limits, SearchOptions
@@ -18,13 +19,14 @@ from phraseloom.layers import recurrent
 # What may wait in an update and in a validation: the lengths that torch's recurrent kernels read on the host, and the sizes
 # of source phrases.
 MAY_WAIT = ("layers/recurrent.py:run to the host", "layers/segments.py:")
+half = pytest.mark.parametrize("name", in_turn(MODELS))
 
 
 def host(x: Tensor) -> Tensor:
     return x.inner if isinstance(x, FakeTensor) else x
 
 
-@each
+@half
 def test_the_gradient_is_that_of_the_host_and_nothing_waits(name: str) -> None:
     expected = update(MODELS[name](), batch_of(name))
     with FakeDevice() as fake:
@@ -68,7 +70,7 @@ def test_recurrent_kernels_keep_what_the_backward_pass_needs(
     assert told == [True, False, True, False]
 
 
-@each
+@half
 def test_a_validation_waits_for_nothing(name: str) -> None:
     model = MODELS[name]()
     with torch.no_grad():
@@ -85,8 +87,7 @@ def test_a_validation_waits_for_nothing(name: str) -> None:
         assert not [place for place in waits if not place.startswith(MAY_WAIT)]
 
 
-@each
-@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize(("name", "beam"), in_turn(MODELS, [1, 3]))
 def test_search_finds_what_the_host_finds(name: str, beam: int) -> None:
     model, options = MODELS[name](), SearchOptions(beam, beam)
     expected = search(model, memory_of(model, name, "cpu"), Limits.of([4] * 4), options)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from tests.contracts.test_encoders_decoders import CASES, GATED
+from tests.helpers import in_turn
 
 from phraseloom.data.tensors import Batch
 from phraseloom.layers.table import TargetTable
@@ -97,16 +98,7 @@ def test_no_encoder_and_decoder_start_collapsed(name: str) -> None:
     assert set(report.collapsed) <= WITHOUT_AN_ENCODER.get(name, set()), report
 
 
-def in_turn(*values: Iterable[str]) -> list[Any]:
-    """The parameters of a grid: half of it, with every pair of values of two axes, is in every run of the tests."""
-    cases = []
-    for places in itertools.product(*(enumerate(axis) for axis in values)):
-        marks = [pytest.mark.full] if sum(number for number, _ in places) % 2 else []
-        cases.append(pytest.param(*(value for _, value in places), marks=marks))
-    return cases
-
-
-@pytest.mark.parametrize(("attention", "norm", "phrases"), in_turn(ATTENTIONS, ["pre", "post"], PHRASES))
+@pytest.mark.parametrize(("attention", "norm", "phrases"), in_turn(ATTENTIONS, ["pre", "post"], PHRASES, every=4))
 def test_transformers_start_far_from_collapse(attention: str, norm: str, phrases: str) -> None:
     """Two layers a side; `test_no_recipe_starts_collapsed` measures deeper models."""
     layers = {"encoder": {"layers": 2}, "decoder": {"layers": 2}}
@@ -134,10 +126,10 @@ OUTPUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("tied", ["none", "two_way"])
-@pytest.mark.parametrize("phrases", ["none", "max-attn-ta"])
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    ("output", "norm", "phrases", "tied"),
+    in_turn(OUTPUTS, ["pre", "post"], ["none", "max-attn-ta"], ["none", "two_way"]),
+)
 def test_transformers_with_other_outputs_start_far_from_collapse(
     output: str, norm: str, phrases: str, tied: str
 ) -> None:
@@ -203,8 +195,7 @@ def near_collapse(encoder: str, models: Iterable[tuple[str, StartReport]]) -> di
     return wrong
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("encoder", ["none", "lstm", "gru"])
+@pytest.mark.parametrize(("encoder", "attention"), in_turn(["none", "lstm", "gru"], ATTENTIONS))
 def test_other_encoders_with_phrases_start_far_from_collapse(encoder: str, attention: str) -> None:
     norms = ["pre", "post"] if ATTENTIONS.index(attention) % 2 else ["post", "pre"]  # take turns
     cases = zip(PHRASES, itertools.cycle(norms), strict=False)
@@ -212,8 +203,7 @@ def test_other_encoders_with_phrases_start_far_from_collapse(encoder: str, atten
     assert not near_collapse(encoder, models)
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(("encoder", "output"), in_turn(ENCODERS, OUTPUTS))
 def test_outputs_with_n_grams_start_far_from_collapse(encoder: str, output: str) -> None:
     """Every attention; phrases, norms and tied matrices take turns, so that each stands beside each output."""
 
@@ -253,7 +243,7 @@ def weak_with_dropout(cells: Iterable[tuple[str, ...]]) -> dict[str, str]:
     return wrong
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.full) for part in (2, 3))])
 def test_a_sample_of_transformer_decoders_starts_above_the_noise_of_dropout(part: int) -> None:
     every = [cell for pair in itertools.product(ALL_ENCODERS, ALL_OUTPUTS) for cell in transformer_decoders(*pair)]
     assert not weak_with_dropout(random.Random(0).sample(every, 40)[part::4])
@@ -308,7 +298,7 @@ COLLAPSED: dict[tuple[str, str, str, str], list[str]] = {
 
 def measured_often(step: str, encoder: str, output: str) -> bool:
     """What `make test` measures; `make test-full` measures all."""
-    return step == "lstm" and (encoder == "none" or output in ("softmax", "vmf"))
+    return step == "lstm" and output in ("softmax", "vmf")
 
 
 @pytest.mark.parametrize(
@@ -419,9 +409,11 @@ def start_of_recipe(path: Path, **changes: Any) -> StartReport:
     return start_of(shrunken(recipe, **changes), isinstance(recipe, LanguageModelRecipe), rows_of(recipe))
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_no_recipe_starts_collapsed(folder: str) -> None:
-    paths = sorted((RECIPES / folder).rglob("*.yaml"))
+def test_no_recipe_starts_collapsed(folder: str, every: int) -> None:
+    """In every run of the tests a third of the recipes."""
+    paths = sorted((RECIPES / folder).rglob("*.yaml"))[::every]
     assert paths
     wrong = {}
     for path in paths:

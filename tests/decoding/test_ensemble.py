@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.decoding.conftest import lines_of_words
-from tests.helpers import LINES, tiny_tokenizer
+from tests.helpers import LINES, in_turn, tiny_tokenizer
 
 from phraseloom.decoding.ensemble import Ensemble, Member, average, build_ensemble
 from phraseloom.decoding.translator import Translator
@@ -74,8 +74,9 @@ def test_the_mean_by_its_definition(mean: EnsembleMean) -> None:
     np.testing.assert_allclose(average(rows, mean).numpy(), expected.astype(np.float64), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("mean", MEANS)
-@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4, "n_best": 3}, {"sample": True, "n_best": 2}])
+@pytest.mark.parametrize(
+    ("options", "mean"), in_turn([{"beam": 1}, {"beam": 4, "n_best": 3}, {"sample": True, "n_best": 2}], MEANS)
+)
 def test_a_model_twice_is_this_model(make: Make, mean: EnsembleMean, options: dict) -> None:
     lines = lines_of_words(12, seed=1)
     for kind in KINDS:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.helpers import in_turn
 from torch import Tensor, nn
 
 from phraseloom.data.tensors import make_batch
@@ -400,7 +401,7 @@ def trained(name: str) -> Any:
     return toy.eval()
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", in_turn(TRAINED))
 def test_trained_models_write_the_same(name: str) -> None:
     reference = trained(name)
     sources = [

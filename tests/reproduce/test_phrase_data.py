@@ -6,12 +6,16 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from tests import forked
 from tests.helpers import training_in_this_process
 
 from phraseloom.cli.main import run
@@ -21,7 +25,7 @@ from phraseloom.models.store import load_model
 from phraseloom.options.data import DataConfig, TargetPhrasesConfig
 from phraseloom.options.text import VectorTraining
 from phraseloom.recipe import load_recipe
-from phraseloom.reproduce import phrase_data
+from phraseloom.reproduce import execute, phrase_data
 from phraseloom.reproduce.phrase_data import TextOrigin, WrittenLines, find_labels, make_phrase_data, share_done
 from phraseloom.reproduce.steps import Step, StepScope
 
@@ -85,6 +89,13 @@ def write(folder: Path, recipe: dict[str, Any] = RECIPE) -> Path:
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def steps_in_forked_processes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "subprocess", SimpleNamespace(Popen=forked.Popen, DEVNULL=subprocess.DEVNULL))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import pytest
 
 from phraseloom.errors import CorruptError, InterruptedRun, UsageError
 from phraseloom.models import device
+from phraseloom.reproduce import table_run
 from phraseloom.reproduce.plan import CostEstimate, Speed, speed_here, speed_of
 from phraseloom.reproduce.sentences import read_sentences
 from phraseloom.reproduce.stored import read_result, recompute, take_rows
@@ -51,15 +52,19 @@ training: {{batch_tokens: 100, max_updates: 5}}
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Any]:
-    """Write a table of three rows, the last not run; run it."""
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Write a table of three rows, the last not run; run it. Pictures take longer than all else, so they are left out."""
 
     def call(
         steps: dict[str, Any] | None = None,
         plan_only: bool = False,
         metrics: dict[str, Any] | None = None,
+        pictures: bool = False,
         **options: Any,
     ) -> Any:
+        if not pictures:
+            for name in ("draw", "draw_budget"):
+                monkeypatch.setattr(table_run, name, lambda *_: False)
         data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=["A note."])
         data["scales"]["small"] = copy.deepcopy(data["scales"]["tiny"])
         data["metrics"]["ppl"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
@@ -82,7 +87,7 @@ def make(tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path) -> None:
-    result, target, _ = make(seeds=[1, 2, 3], scale="small")
+    result, target, _ = make(seeds=[1, 2, 3], scale="small", pictures=True)
     assert target == tmp_path / "made" / "small" / "table"
     files = ["budget.svg", "table.json", "table.md", "table.sentences.json.xz", "table.svg"]
     assert sorted(p.name for p in target.iterdir()) == files
@@ -352,10 +357,10 @@ def test_a_failed_row_is_shown(make: Callable[..., Any]) -> None:
 
 
 def test_the_page_shows_the_plot_where_there_is_one(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    _, target, _ = make()
+    _, target, _ = make(pictures=True)
     assert "\n\n![A table](table.svg)\n\n" in (target / "table.md").read_text()
     monkeypatch.setattr("phraseloom.report.charts.picture.importlib.util.find_spec", lambda _: None)
-    _, target, _ = make()
+    _, target, _ = make(pictures=True)
     assert "table.svg" not in (target / "table.md").read_text()
 
 

@@ -161,7 +161,7 @@ WIDENED = {
 
 
 @pytest.mark.parametrize("name", WIDENED)
-@pytest.mark.parametrize("scale", ["tiny", "small"])
+@pytest.mark.parametrize("scale", [pytest.param("tiny", marks=pytest.mark.full), "small"])
 def test_a_widened_row_has_the_parameters_of_its_partner(name: str, scale: Any, tmp_path: Path) -> None:
     found = counted(open_plan(name, RECIPES, TableOptions(scale=scale, folder=tmp_path)))
     (task,) = {task for task, _ in found}

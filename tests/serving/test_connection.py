@@ -245,7 +245,7 @@ def test_two_hundred_stalled_clients_and_a_good_one() -> None:
 
 def test_a_burst_of_more_clients_than_connections_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who has just come is put out, or turned away, because many came at once."""
-    monkeypatch.setattr("phraseloom.serving.server.PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr("phraseloom.serving.server.PATIENCE_SECONDS", 0.5)
     with running(ServingConfig(max_connections=10), handler=echo) as server, contextlib.ExitStack() as stack:
         gate = threading.Event()
         server.loop.call_soon_threadsafe(gate.wait, PATIENCE)

@@ -106,6 +106,7 @@ def test_a_language_model_is_one_program() -> None:
     assert counter.programs <= 2
 
 
+@pytest.mark.full
 def test_products_are_in_bf16() -> None:
     model, counter = every_model.translation(dropout=0.0, **ONE_LAYER).float(), Counter(aot_eager)
     loss = compile_loss(model, backend=counter)
@@ -155,7 +156,8 @@ def test_the_backward_pass_has_the_masks_of_the_forward_pass(checkpointed: bool)
     assert counter.programs == 1
 
 
-@pytest.mark.parametrize("rate", [0.0, pytest.param(0.2, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("rate", [0.0, 0.2])
 def test_long_texts_are_fused_outside_of_the_programs(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     model, counter = test_language_model.model(attention="queryk heterogeneous 1-2", attention_dropout=rate), Counter()
     model.train(rate > 0)

@@ -354,7 +354,12 @@ def signalled(run: Path, names: list[str], *, ignored: bool = False) -> tuple[in
     return process.returncode, said
 
 
-@pytest.mark.parametrize("names", [["SIGHUP"], ["SIGHUP", "SIGHUP"], ["SIGTERM", "SIGHUP"], ["SIGHUP", "SIGTERM"]])
+LONG = [
+    pytest.param(names, marks=pytest.mark.full) for names in (["SIGHUP"], ["SIGHUP", "SIGHUP"], ["SIGTERM", "SIGHUP"])
+]
+
+
+@pytest.mark.parametrize("names", [["SIGHUP", "SIGTERM"], *LONG])
 def test_a_closed_terminal_saves(tmp_path: Path, names: list[str]) -> None:
     code, said = signalled(tmp_path, names)
     assert code == 3, said
@@ -370,7 +375,7 @@ def test_an_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
 # several processes
 
 
-@pytest.mark.parametrize("ranks", ["1", "0,1", pytest.param("0", marks=pytest.mark.full)])
+@pytest.mark.parametrize("ranks", ["1", *(pytest.param(ranks, marks=pytest.mark.full) for ranks in ("0", "0,1"))])
 def test_too_little_memory_in_any_process_is_one_line(tmp_path: Path, ranks: str) -> None:
     keys = {"max_updates": 20, "processes": 2, "micro_batches": 2}
     done = subprocess.run(

@@ -106,6 +106,7 @@ def test_torchrun_gives_the_bytes_of_one_process(place: Path) -> None:
     assert same_bytes(place / "torchrun", place / "alone")
 
 
+@pytest.mark.full
 def test_two_agents_give_the_bytes_of_one_process(place: Path) -> None:
     """Two machines, as far as torchrun can tell: gradients go through sockets."""
     module = [sys.executable, "-m", "torch.distributed.run"]

@@ -462,8 +462,11 @@ def test_a_run_of_an_earlier_version_goes_on(place: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "ending",
     [
-        *("2>&1 | head -1", ">&- 2>&- <&-", ">/dev/full 2>/dev/full"),
-        *(pytest.param(ending, marks=pytest.mark.full) for ending in ("2>/dev/full", "2>&-", "2>&1 | true")),
+        "2>&1 | head -1",
+        *(
+            pytest.param(ending, marks=pytest.mark.full)
+            for ending in (">&- 2>&- <&-", ">/dev/full 2>/dev/full", "2>/dev/full", "2>&-", "2>&1 | true")
+        ),
     ],
 )
 def test_a_broken_display_does_not_end_a_training(place: Path, tmp_path: Path, ending: str) -> None:

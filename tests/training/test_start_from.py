@@ -297,6 +297,7 @@ def test_frozen_modules_stay_and_rates_are_kept(place: Path, tmp_path: Path, tra
     assert not [name for name in kept if name.startswith("encoder.") or "embedding" in name]
 
 
+@pytest.mark.full
 def test_a_rate_by_group_does_not_depend_on_the_processes(place: Path, tmp_path: Path, train: Train) -> None:
     keys = (f"training.start_from={place / 'plain'}", "training.rates={encoder: 0.1}", "training.max_updates=2")
     assert train(tmp_path / "one", *keys) == 0
