@@ -113,6 +113,7 @@ def test_the_recipe_trains_and_translates(copy: Path) -> None:
     assert b"cross" in (copy / "analyse.out").read_bytes()
 
 
+@pytest.mark.full
 def test_its_own_test_and_a_part_of_the_contract(copy: Path) -> None:
     some = "bias or (biased and heterogeneous_1-2 and not keys and (steps_equal or padding_never))"
     done = pytest_in(copy, some, "tests/layers/test_biased.py", "tests/contracts/test_attention.py")

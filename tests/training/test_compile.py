@@ -32,7 +32,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
-LINES = ["token", "queryk heterogeneous 1-2", pytest.param("convkv heterogeneous 1-2", marks=pytest.mark.full)]
+LINES = [
+    "queryk heterogeneous 1-2",
+    *(pytest.param(line, marks=pytest.mark.full) for line in ("token", "convkv heterogeneous 1-2")),
+]
 ONE_LAYER = {"encoder": {"kind": "transformer", "layers": 1}, "decoder": {"kind": "transformer", "layers": 1}}
 # Sentences, source and target tokens of the longest; the third batch has no padding.
 SHAPES = [(4, 9, 12), (3, 5, 4), (5, 6, 6), (6, 11, 7), (2, 3, 13)]
@@ -123,7 +126,8 @@ def test_products_are_in_bf16() -> None:
     assert counter.programs == 1
 
 
-@pytest.mark.parametrize("checkpointed", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.full
+@pytest.mark.parametrize("checkpointed", [False, True])
 def test_the_backward_pass_has_the_masks_of_the_forward_pass(checkpointed: bool) -> None:
     """Along its own direction the slope of the loss, with the same draws, is |gradient|². Layers that run again with other
     masks would give another gradient."""

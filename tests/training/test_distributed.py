@@ -81,6 +81,7 @@ def last_gradient(run: Path) -> torch.Tensor:
     return found
 
 
+@pytest.mark.full
 def test_sums_during_the_backward_pass_are_those_after_it(tmp_path: Path, two: Path) -> None:
     """As on GPUs, where a process adds up its own micro-batches first; the third is the second of one process only."""
     train(tmp_path, **WHOLE, processes=2, env={"TOY_OVERLAPS": "1"})

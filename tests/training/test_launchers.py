@@ -132,6 +132,7 @@ def test_srun_and_then_fewer_processes_give_the_bytes_of_one(place: Path) -> Non
     assert same_bytes(place / "srun", place / "alone")
 
 
+@pytest.mark.full
 def test_one_process_of_a_machine_plans_and_the_others_map_its_memory(place: Path, tmp_path: Path) -> None:
     """Two launchers on this machine, each of which says that its process is alone there."""
     program = str(Path(__file__).with_name("counted_plan.py"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import sys
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -310,7 +311,8 @@ class App:
     def _capped(self, fields: Fields, name: str) -> int | None:
         """A field of `DecodingConfig`: at least its least value, at most the limit of this server, `max_` and its name."""
         least, _ = bounds(DecodingConfig, name)
-        return fields.integer(name, least=least, cap=getattr(self._config, f"max_{name}"), cap_name=f"max_{name}")
+        limit = sys.intern(f"max_{name}")  # Python's cache of attributes keeps every other string that it is asked for
+        return fields.integer(name, least=least, cap=getattr(self._config, limit), cap_name=limit)
 
     def _text_field(
         self,
