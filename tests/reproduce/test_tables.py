@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -376,8 +377,11 @@ def test_every_command_line_is_one(name: str, scale: Any, tmp_path: Path) -> Non
             load_recipe(step.recipe, list(step.changes))
 
 
+command_of = cache(load_verb)
+
+
 def parse(verb: str, arguments: list[str]) -> None:
-    command = load_verb(verb)
+    command = command_of(verb)
     if hasattr(command, "commands"):
         with command.make_context(verb, [*arguments], resilient_parsing=True) as context:
             _, command, arguments = command.resolve_command(context, arguments)
