@@ -31,7 +31,7 @@ SERVER.set_forkserver_preload(
 
 
 def _run(words: list[str], cwd: str, environment: dict[str, str], streams: tuple[str, ...]) -> None:
-    """What the interpreter does with `[-W error] (-m MODULE | -c CODE | FILE) …`."""
+    """What the interpreter does with `[-W error] (-m MODULE | FILE) …`."""
     for number, path in enumerate(streams):
         os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_APPEND), number)
     os.setsid()
@@ -44,9 +44,6 @@ def _run(words: list[str], cwd: str, environment: dict[str, str], streams: tuple
     if words[0] == "-m":
         sys.argv = words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    elif words[0] == "-c":
-        sys.argv = ["-c", *words[2:]]
-        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
     else:
         sys.argv = words
         sys.path.insert(0, str(Path(words[0]).parent))

@@ -30,7 +30,7 @@ LINES = [
 
 
 def in_turn(*axes: Iterable[Any], every: int = 2) -> list[Any]:
-    """The parameters of a grid. `make test` takes one in `every`, with all values of each axis; `make test-full` takes all."""
+    """The parameters of a grid. `make test` takes one cell in `every`, along the diagonals; `make test-full` takes all."""
     cases = []
     for places in itertools.product(*(enumerate(axis) for axis in axes)):
         marks = [pytest.mark.full] if sum(number for number, _ in places) % every else []

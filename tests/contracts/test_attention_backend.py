@@ -142,7 +142,7 @@ def test_the_future_is_not_seen_bit_for_bit(case: Case) -> None:
         assert not torch.equal(after[:, t:], before[:, t:])
 
 
-@pytest.mark.parametrize(("text", "use"), in_turn(LINES, ["cross", "decoder_self"], every=3))
+@pytest.mark.parametrize(("text", "use"), in_turn(LINES, ["cross", "decoder_self"]))
 def test_beyond_the_blocks_of_the_kernels(text: str, use: str) -> None:
     """More tokens than a block of any kernel, with the padding across a block."""
     case, lengths = Case(text, use), torch.tensor([700, 530, 1, 0])

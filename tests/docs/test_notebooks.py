@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import linecache
 import re
+import runpy
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ UPDATES = {
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning")
 @every
-def test_it_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All cells in their order, with short trainings."""
     matplotlib = pytest.importorskip("matplotlib", reason="the notebooks need pip install 'phraseloom[notebooks]'")
     matplotlib.use("agg")
@@ -90,9 +90,10 @@ def test_it_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for long, short in UPDATES[path.stem[:3]]:
         assert long in code
         code = code.replace(long, short)
-    linecache.cache[str(path)] = (len(code), None, code.splitlines(keepends=True), str(path))
+    program = tmp_path / f"{path.stem}.py"
+    program.write_text(code)
     with matplotlib.rc_context():
-        exec(compile(code, str(path), "exec"), {"__name__": path.stem})
+        runpy.run_path(str(program))
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,10 +91,15 @@ def write(folder: Path, recipe: dict[str, Any] = RECIPE) -> Path:
     return path
 
 
+def start(command: Sequence[str], **options: Any) -> Any:
+    """A process of our program is forked; another program is started."""
+    return (forked.Popen if command[1] == "-m" else subprocess.Popen)(command, **options)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def steps_in_forked_processes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "subprocess", SimpleNamespace(Popen=forked.Popen, DEVNULL=subprocess.DEVNULL))
+        patch.setattr(execute, "subprocess", SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL))
         yield
 
 

@@ -221,7 +221,7 @@ def test_nothing_is_kept_of_a_request() -> None:
         gc.collect()
         tracemalloc.start()
         first = tracemalloc.take_snapshot()
-        work_through(server.port, 120)
+        work_through(server.port, 300)
         wait_until(lambda: server.server.connections <= 1)
         gc.collect()
         last = tracemalloc.take_snapshot()
