@@ -57,6 +57,7 @@ TABLES = {
         "multi30k",
         "tatoeba",
         "french",
+        "converged",
         "rivals",
         "losses",
         "phrases",
