@@ -14,27 +14,31 @@ from phraseloom.cli.options import Overrides
 from phraseloom.errors import DataError, UsageError, escape_controls, plural
 
 if TYPE_CHECKING:
+    from phraseloom.options.data import DataConfig
     from phraseloom.recipe import AnyRecipe
     from phraseloom.reproduce.phrase_data import PhraseData
+
+DataRoot = Annotated[
+    Path, typer.Option(envvar="PHRASELOOM_DATA", help="Folder that contains the files named in the recipe.")
+]
+Processes = Annotated[int | None, typer.Option(min=1, max=512, help="Worker processes. Default: the recipe's value.")]
+Part = Annotated[
+    str | None, typer.Option(metavar="I/N", help="Only encode part I of N, on one of N machines (docs/data.md).")
+]
+Merge = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FOLDER", help="Use the parts of another machine (its data.folder.parts); repeatable."),
+]
 
 
 def command(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML). Only its data section is used.")],
     overrides: Overrides = None,
-    data_root: Annotated[
-        Path, typer.Option(envvar="PHRASELOOM_DATA", help="Folder that contains the files named in the recipe.")
-    ] = Path(),
+    data_root: DataRoot = Path(),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
-    processes: Annotated[
-        int | None, typer.Option(min=1, max=512, help="Worker processes. Default: the recipe's value.")
-    ] = None,
-    part: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Only encode part I of N, on one of N machines (docs/data.md).")
-    ] = None,
-    merge: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FOLDER", help="Use the parts of another machine (its data.folder.parts); repeatable."),
-    ] = None,
+    processes: Processes = None,
+    part: Part = None,
+    merge: Merge = None,
 ) -> None:
     """Turn the text files of RECIPE into a dataset folder (data.folder): pairs, or lines for a language model.
 
@@ -47,7 +51,6 @@ def command(
     from phraseloom.options.data import DataConfig
     from phraseloom.recipe import find_recipe, load_recipe
     from phraseloom.replace import check_folder
-    from phraseloom.reproduce.phrase_data import make_phrase_data
 
     changes = [*(overrides or []), *([] if processes is None else [f"data.processes={processes}"])]
     recipe = find_recipe(recipe)
@@ -60,12 +63,8 @@ def command(
         if chosen is not None:
             raise UsageError("--part cannot find the phrases of data.target_phrases", hint="leave --part out")
         check_folder(config.folder, DATASET, overwrite=overwrite, inputs=[recipe])
-        try:
-            made = make_phrase_data(config, data_root=data_root, say=progress.say, progress=progress)
-        finally:
-            progress.clear()
+        made = _phrase_data(config, data_root, progress)
         config = made.config
-        progress.say(f"[{made.steps}/{made.steps}] dataset: {config.folder}")
     try:
         if chosen is not None:
             if merge:
@@ -88,6 +87,18 @@ def command(
     print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")
     if made is not None:
         _print_evaluation(loaded, made)
+
+
+def _phrase_data(config: DataConfig, data_root: Path, progress: _Progress) -> PhraseData:
+    """The text, phrases and vectors that data.target_phrases asks for."""
+    from phraseloom.reproduce.phrase_data import make_phrase_data
+
+    try:
+        made = make_phrase_data(config, data_root=data_root, say=progress.say, progress=progress)
+    finally:
+        progress.clear()
+    progress.say(f"[{made.steps}/{made.steps}] dataset: {made.config.folder}")
+    return made
 
 
 def _prepare_part(loaded: AnyRecipe, chosen: tuple[int, int], *, progress: _Progress, **options: Any) -> None:

@@ -37,6 +37,33 @@ if TYPE_CHECKING:
 
 Output = Literal["text", "json", "summary"]
 
+SourceFile = Annotated[
+    Path | None,
+    typer.Argument(help="Source text, one sentence per line; for a language model, the text.", metavar="SOURCE"),
+]
+OutputForm = Annotated[
+    Output,
+    typer.Option(
+        help="text: one number per line; json: also the log-probability of each subword; "
+        "summary: one JSON object with the sums and perplexities of all lines."
+    ),
+]
+Summary = Annotated[
+    bool,
+    typer.Option("--summary", help="Print the perplexity per subword and per word to standard error at the end."),
+]
+Ensemble = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--ensemble",
+        metavar="MODEL",
+        help="A further model with the same vocabulary: the scores are those of the models together. Repeatable.",
+    ),
+]
+Normalise = Annotated[
+    bool, typer.Option("--normalise", help="Divide by the length penalty, as translate does to rank hypotheses.")
+]
+
 
 @options_of(
     DecodingConfig,
@@ -44,35 +71,14 @@ Output = Literal["text", "json", "summary"]
 )
 def command(
     model: Model,
-    source: Annotated[
-        Path | None,
-        typer.Argument(help="Source text, one sentence per line; for a language model, the text.", metavar="SOURCE"),
-    ] = None,
+    source: SourceFile = None,
     target: Annotated[Path | None, typer.Argument(help="Its translation, line by line.", metavar="TARGET")] = None,
     *,
     trees: Trees = None,
-    output: Annotated[
-        Output,
-        typer.Option(
-            help="text: one number per line; json: also the log-probability of each subword; "
-            "summary: one JSON object with the sums and perplexities of all lines."
-        ),
-    ] = "text",
-    summary: Annotated[
-        bool,
-        typer.Option("--summary", help="Print the perplexity per subword and per word to standard error at the end."),
-    ] = False,
-    ensemble: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--ensemble",
-            metavar="MODEL",
-            help="A further model with the same vocabulary: the scores are those of the models together. Repeatable.",
-        ),
-    ] = None,
-    normalise: Annotated[
-        bool, typer.Option("--normalise", help="Divide by the length penalty, as translate does to rank hypotheses.")
-    ] = False,
+    output: OutputForm = "text",
+    summary: Summary = False,
+    ensemble: Ensemble = None,
+    normalise: Normalise = False,
     options: dict[str, Any],
     by_sentence: BySentence = False,
     device: Device = "cpu",

@@ -30,7 +30,7 @@ from phraseloom.text.lines import LineReport
 
 if TYPE_CHECKING:
     from phraseloom.decoding.terms import Terms
-    from phraseloom.decoding.translator import Translation
+    from phraseloom.decoding.translator import Translation, Translator
 
 Output = Literal["text", "nbest", "json"]
 
@@ -288,12 +288,7 @@ def command(
     Example: phraseloom translate runs/mine --beam 5 < source.txt > translation.txt
     """
     lexicon = options.get("lexicon")
-    if options.get("n_best", 1) > 1 and output == "text":
-        raise UsageError("--n-best needs --output nbest or --output json")
-    if min_score is not None and output == "nbest":
-        raise UsageError("--min-score needs --output text or --output json: an n-best list has its scores")
-    if show and output != "text":
-        raise UsageError(f"--show draws text; it cannot be combined with --output {output}")
+    _check_form(output, options, min_score, show)
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},
         inputs=[model, *(ensemble or []), lexicon, prefixes, trees, constraints, terms, add_phrases],
@@ -302,18 +297,9 @@ def command(
     files = {path: write for path, write in ((alignments, pharaoh), (phrases, pharaoh_phrases)) if path is not None}
     beside = _beside(prefixes=prefixes, trees=trees, constraints=constraints)
     first_sign("translate", f"loading {model}")
-    from phraseloom.decoding.translator import Translator
-    from phraseloom.training.distributed import keep_pages
-
-    keep_pages()
-    check_ensemble(options, ensemble)
-    translator = Translator.from_pretrained(model, ensemble=ensemble or [], device=device)
-    _check_sampling(options, translator.config)
-    translator = translator.with_options(**with_penalty(translator.config, options))
+    translator = _load(model, ensemble or [], device, options)
     translator.require_trees(trees is not None)
-    if translator.tokenizer.tags and not translator.config.tags:
-        known = ", ".join(translator.tokenizer.tags)
-        warn("translate", f"no --tag is given; the tags of this model are {known}")
+    _note_tags(translator)
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
         note("translate", f"{plural(added.new, 'phrase')} added, {added.known:,} known before")
@@ -334,6 +320,34 @@ def command(
     )
     run.write(files)
     run.warn()
+
+
+def _check_form(output: str, options: Mapping[str, Any], min_score: float | None, show: bool) -> None:
+    """Raise UsageError if the form of the output cannot hold what is asked for."""
+    if options.get("n_best", 1) > 1 and output == "text":
+        raise UsageError("--n-best needs --output nbest or --output json")
+    if min_score is not None and output == "nbest":
+        raise UsageError("--min-score needs --output text or --output json: an n-best list has its scores")
+    if show and output != "text":
+        raise UsageError(f"--show draws text; it cannot be combined with --output {output}")
+
+
+def _load(model: Path, ensemble: list[Path], device: str, options: Mapping[str, Any]) -> Translator:
+    """The models of the command line, with its options."""
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.training.distributed import keep_pages
+
+    keep_pages()
+    check_ensemble(options, ensemble)
+    translator = Translator.from_pretrained(model, ensemble=ensemble, device=device)
+    _check_sampling(options, translator.config)
+    return translator.with_options(**with_penalty(translator.config, options))
+
+
+def _note_tags(translator: Translator) -> None:
+    if translator.tokenizer.tags and not translator.config.tags:
+        known = ", ".join(translator.tokenizer.tags)
+        warn("translate", f"no --tag is given; the tags of this model are {known}")
 
 
 def _check_sampling(options: Mapping[str, Any], config: DecodingConfig) -> None:

@@ -113,43 +113,49 @@ class LearningOptions:
         return aligner, counted
 
 
+ModelFile = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; not used with --with.")
+]
+LinkFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Also write the links of the training text, as align apply does."),
+]
+Jobs = Annotated[int, typer.Option(min=1, max=2, help="2: train both directions in parallel. The result is the same.")]
+Scratch = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Keep the sentences in temporary files there, not in memory. The result is the same."
+    ),
+]
+OtherProgram = Annotated[
+    Other | None,
+    typer.Option(
+        "--with", help="Write --links with this external program, which must be installed. No model is written."
+    ),
+]
+OtherOptions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT", help="Options for the external program. Default: -d -o -v for fast_align, none for others."
+    ),
+]
+
+
 @grouped
 def command(
     context: typer.Context,
     source: SourceText,
     target: TargetText,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; not used with --with.")
-    ] = None,
+    output: ModelFile = None,
     *,
     learning: LearningOptions,
-    links: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write the links of the training text, as align apply does."),
-    ] = None,
+    links: LinkFile = None,
     method: Annotated[str | None, typer.Option(metavar="NAME", help="How to make --links; see align apply.")] = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, max=2, help="2: train both directions in parallel. The result is the same.")
-    ] = 1,
-    scratch: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Keep the sentences in temporary files there, not in memory. The result is the same."
-        ),
-    ] = None,
+    jobs: Jobs = 1,
+    scratch: Scratch = None,
     overwrite: Overwrite = False,
-    other: Annotated[
-        Other | None,
-        typer.Option(
-            "--with", help="Write --links with this external program, which must be installed. No model is written."
-        ),
-    ] = None,
-    with_options: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="Options for the external program. Default: -d -o -v for fast_align, none for others."
-        ),
-    ] = None,
+    other: OtherProgram = None,
+    with_options: OtherOptions = None,
 ) -> None:
     """Train a word aligner from parallel text; nothing else is needed.
 

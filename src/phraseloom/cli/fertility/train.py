@@ -29,46 +29,52 @@ Labels = Annotated[
 ]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, metavar="N", help="Skip lines with more subwords.")]
 
+TrainedModel = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A model or run folder with output: {kind: word_or_phrase}.")
+]
+ValidSource = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Validation text. Default: a twentieth of the lines.")
+]
+ClassesOption = Annotated[
+    Classes, typer.Option(help="4: zero, one, two, or three or more words. 2: word (at most one) or phrase.")
+]
+ClassWeights = Annotated[
+    str | None,
+    typer.Option(metavar="X,…", help="Weight of each class in the loss. Default: 1 for words, 3 for phrases."),
+]
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        help="Correct the probabilities for --downsample and --weights. --no-calibrate: as the released program, "
+        "which calls far too many words phrases."
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Random seed: initial values, data order, sampling.")]
+FeatureMemory = Annotated[
+    float,
+    typer.Option(min=0.0, metavar="GIB", help="Memory for token features, in GiB; the rest is kept in a file."),
+]
+
 
 def command(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model or run folder with output: {kind: word_or_phrase}.")
-    ],
+    model: TrainedModel,
     source: LabelledText,
     labels: Labels,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The model folder to write.")],
-    valid_source: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Validation text. Default: a twentieth of the lines.")
-    ] = None,
+    valid_source: ValidSource = None,
     valid_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Its labels.")] = None,
-    classes: Annotated[
-        Classes, typer.Option(help="4: zero, one, two, or three or more words. 2: word (at most one) or phrase.")
-    ] = "4",
+    classes: ClassesOption = "4",
     inputs: Annotated[Inputs, typer.Option(help="Features of a token: embedding, encoder state or both.")] = "both",
     widths: Annotated[str, typer.Option(metavar="N,…", help="Sizes of the hidden layers; '' for none.")] = "4096,1024",
-    weights: Annotated[
-        str | None,
-        typer.Option(metavar="X,…", help="Weight of each class in the loss. Default: 1 for words, 3 for phrases."),
-    ] = None,
+    weights: ClassWeights = None,
     downsample: Annotated[bool, typer.Option(help="Downsample words to the number of phrases.")] = True,
-    calibrate: Annotated[
-        bool,
-        typer.Option(
-            help="Correct the probabilities for --downsample and --weights. --no-calibrate: as the released program, "
-            "which calls far too many words phrases."
-        ),
-    ] = True,
+    calibrate: Calibrate = True,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data; the best epoch is kept.")] = 10,
     learning_rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 5e-4,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per update.")] = 256,
     max_tokens: MaxTokens = 256,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**31 - 1, help="Random seed: initial values, data order, sampling.")
-    ] = 1,
-    memory: Annotated[
-        float,
-        typer.Option(min=0.0, metavar="GIB", help="Memory for token features, in GiB; the rest is kept in a file."),
-    ] = 2.0,
+    seed: Seed = 1,
+    memory: FeatureMemory = 2.0,
     device: Device = "cpu",
     overwrite: OverwriteModel = False,
 ) -> None:

@@ -23,6 +23,32 @@ if TYPE_CHECKING:
 
 Preset = Literal["paper", "released"]
 
+CandidateTable = Annotated[
+    Path, typer.Argument(metavar="CANDIDATES", help="The candidate table, written by phrases extract.")
+]
+TargetText = Annotated[
+    str | None,
+    typer.Option(
+        "-t",
+        "--target",
+        metavar="FILE",
+        help="Target text for PMI: the text given to phrases extract, or a larger one.",
+    ),
+]
+PresetOption = Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")]
+TagFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Penn Treebank tags of the target text, one per word. Only noun phrases are kept."
+    ),
+]
+ByPartOfSpeech = Annotated[
+    bool | None, typer.Option(help="Filter by part of speech. Default: on with --preset released or --tags.")
+]
+NoPmi = Annotated[bool, typer.Option("--no-pmi", help="Do not filter by PMI. The target text is then not needed.")]
+WithinLines = Annotated[bool, typer.Option("--within-lines", help="For PMI, do not count phrases across line ends.")]
+MosesTable = Annotated[str | None, typer.Option(metavar="FILE", help="Also write a phrase table in Moses format.")]
+
 
 @options_of(
     PhraseFilterConfig,
@@ -30,42 +56,17 @@ Preset = Literal["paper", "released"]
     of_model=False,
 )
 def command(
-    candidates: Annotated[
-        Path, typer.Argument(metavar="CANDIDATES", help="The candidate table, written by phrases extract.")
-    ],
+    candidates: CandidateTable,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of phrases to write.")],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "-t",
-            "--target",
-            metavar="FILE",
-            help="Target text for PMI: the text given to phrases extract, or a larger one.",
-        ),
-    ] = None,
+    target: TargetText = None,
     *,
-    preset: Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")] = (
-        "paper"
-    ),
+    preset: PresetOption = ("paper"),
     options: dict[str, Any],
-    tags: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Penn Treebank tags of the target text, one per word. Only noun phrases are kept."
-        ),
-    ] = None,
-    parts_of_speech: Annotated[
-        bool | None, typer.Option(help="Filter by part of speech. Default: on with --preset released or --tags.")
-    ] = None,
-    no_pmi: Annotated[
-        bool, typer.Option("--no-pmi", help="Do not filter by PMI. The target text is then not needed.")
-    ] = False,
-    within_lines: Annotated[
-        bool, typer.Option("--within-lines", help="For PMI, do not count phrases across line ends.")
-    ] = False,
-    moses: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Also write a phrase table in Moses format.")
-    ] = None,
+    tags: TagFile = None,
+    parts_of_speech: ByPartOfSpeech = None,
+    no_pmi: NoPmi = False,
+    within_lines: WithinLines = False,
+    moses: MosesTable = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Drop candidates that are not phrases: too rare, too long, punctuation, repeated words, stop-words, PMI of 0
