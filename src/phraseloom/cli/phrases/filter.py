@@ -26,7 +26,7 @@ Preset = Literal["paper", "released"]
 CandidateTable = Annotated[
     Path, typer.Argument(metavar="CANDIDATES", help="The candidate table, written by phrases extract.")
 ]
-TargetText = Annotated[
+PmiText = Annotated[
     str | None,
     typer.Option(
         "-t",
@@ -58,9 +58,9 @@ MosesTable = Annotated[str | None, typer.Option(metavar="FILE", help="Also write
 def command(
     candidates: CandidateTable,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of phrases to write.")],
-    target: TargetText = None,
+    target: PmiText = None,
     *,
-    preset: PresetOption = ("paper"),
+    preset: PresetOption = "paper",
     options: dict[str, Any],
     tags: TagFile = None,
     parts_of_speech: ByPartOfSpeech = None,
