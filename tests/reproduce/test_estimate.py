@@ -31,6 +31,14 @@ def test_the_source_of_a_target_of_words_has_the_types_of_its_own_options(
     assert remarks == ["vocabularies counted as full"]
 
 
+def test_a_small_text_has_no_more_phrases_than_words(tmp_path: Path) -> None:
+    """A recipe asks for 50,000 phrases at most; captions have 6,000 words and 3,000 phrases."""
+    recipe = load_recipe(RECIPE, [f"data.folder={tmp_path}/none"])
+    remarks: list[str] = []
+    assert vocabularies(recipe, ScaleConfig(vocabulary=6_000), remarks) == (6_000, 6_000 + 6_000)
+    assert remarks == ["6,000 types in each vocabulary", "6,000 phrases, no more than words"]
+
+
 def test_the_work_of_few_rivals_is_counted_with_the_phrases_of_the_recipe(tmp_path: Path) -> None:
     def flop(*changes: str) -> float:
         recipe = load_recipe(RECIPE, ["model.output.loss=max_margin", *changes, f"data.folder={tmp_path}/none"])

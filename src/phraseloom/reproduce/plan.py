@@ -272,8 +272,9 @@ def new_model(recipe: AnyRecipe, source: int, target: int, *, vectors: Callable[
 
 
 def _first_phrase(recipe: Recipe, target: int) -> int:
-    """The first row of a phrase in a table of `target` rows, if there are as many phrases as the recipe asks for."""
-    return max(0, target - getattr(recipe.data.subwords, "phrases", 0))
+    """The first row of a phrase in a table of `target` rows: as many phrases as the recipe asks for, or half its rows."""
+    phrases = getattr(recipe.data.subwords, "phrases", 0)
+    return target - phrases if phrases < target else target // 2
 
 
 def _vector_width(recipe: Recipe) -> int:
@@ -299,7 +300,10 @@ def vocabularies(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> t
         return _source_types(subwords.of_source()), SPECIALS + subwords.size + subwords.phrases
     size = scale.vocabulary or DEFAULT_VOCABULARY
     remarks.append(f"{size:,} types in each vocabulary")
-    return size, size + getattr(subwords, "phrases", 0)
+    phrases = min(size, getattr(subwords, "phrases", 0))
+    if phrases:
+        remarks.append(f"{phrases:,} phrases, no more than words")
+    return size, size + phrases
 
 
 def _source_types(subwords: Any) -> int:
