@@ -39,6 +39,22 @@ def test_a_small_text_has_no_more_phrases_than_words(tmp_path: Path) -> None:
     assert remarks == ["6,000 types in each vocabulary", "6,000 phrases, no more than words"]
 
 
+def test_few_rivals_on_a_small_text_are_counted_with_its_words(tmp_path: Path) -> None:
+    """`frequent_rivals: words` looks at half of a table that is smaller than the phrases that the recipe asks for."""
+    changes = ["model.output.loss=max_margin", "model.output.rivals=10", f"data.folder={tmp_path}/none"]
+    words, frequent = (
+        pair_flop(
+            load_recipe(RECIPE, [*changes, f"model.output.frequent_rivals={first}"]),
+            (6_000, 12_000),
+            LengthsConfig(source=5, target=5),
+            0,
+            [],
+        )
+        for first in ("words", 6_000)
+    )
+    assert words == pytest.approx(frequent, rel=0.001)
+
+
 def test_the_work_of_few_rivals_is_counted_with_the_phrases_of_the_recipe(tmp_path: Path) -> None:
     def flop(*changes: str) -> float:
         recipe = load_recipe(RECIPE, ["model.output.loss=max_margin", *changes, f"data.folder={tmp_path}/none"])

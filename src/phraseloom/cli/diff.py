@@ -26,35 +26,38 @@ ENDINGS = (".html", ".htm", ".json", ".txt")
 By = Literal["chrf", "log-prob"]
 
 
+ComparedText = Annotated[
+    Path | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, which both runs translate.")
+]
+GivenOutputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=FILE", help="NAME=FILE: translations of a run; NAME is the last part of its path. Repeatable."
+    ),
+]
+RankBy = Annotated[By, typer.Option(help="Rank sentences by the difference in chrF, or in log P of the reference.")]
+WithAlignments = Annotated[bool, typer.Option("--alignments", help="Add the phrase alignments of the translations.")]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="Write to a .html, .json or .txt file instead of the terminal."
+    ),
+]
+
+
 def command(
     first: Annotated[str, typer.Argument(metavar="RUN1", help="RUN, NAME=RUN, or NAME=RUN,RUN for several seeds.")],
     second: Annotated[str, typer.Argument(metavar="RUN2", help="The other run, in the same form.")],
-    source: Annotated[
-        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, which both runs translate.")
-    ] = None,
+    source: ComparedText = None,
     reference: TestReference = None,
-    outputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE", help="NAME=FILE: translations of a run; NAME is the last part of its path. Repeatable."
-        ),
-    ] = None,
+    outputs: GivenOutputs = None,
     trees: TestTrees = None,
     sentences: Annotated[int, typer.Option(metavar="N", min=0, help="Number of sentences to list.")] = 10,
-    by: Annotated[
-        By, typer.Option(help="Rank sentences by the difference in chrF, or in log P of the reference.")
-    ] = "chrf",
-    alignments: Annotated[
-        bool, typer.Option("--alignments", help="Add the phrase alignments of the translations.")
-    ] = False,
+    by: RankBy = "chrf",
+    alignments: WithAlignments = False,
     bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Number of resamples for the paired test.")] = 1000,
     seed: ResampleSeed = 12345,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Write to a .html, .json or .txt file instead of the terminal."
-        ),
-    ] = None,
+    output: ReportFile = None,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:

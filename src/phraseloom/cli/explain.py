@@ -26,29 +26,38 @@ MAX_MODELS = 2
 Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases", "all"]
 
 
+ShownModels = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[NAME=]MODEL",
+        help="Model folder, run folder (its best checkpoint) or checkpoint; two are shown side by side.",
+    ),
+]
+ExplainedText = Annotated[
+    str,
+    typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line; - is standard input."),
+]
+ForcedTargets = Annotated[
+    str | None,
+    typer.Option(
+        "-t",
+        "--targets",
+        metavar="FILE",
+        help="Translations for forced decoding. Default: each model's own output.",
+    ),
+]
+PageData = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the data of the page as JSON; with or without --output."),
+]
+
+
 @options_of(DecodingConfig, only=("beam", "alignment_layer", "alignment_head", "alignment_method"))
 def command(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[NAME=]MODEL",
-            help="Model folder, run folder (its best checkpoint) or checkpoint; two are shown side by side.",
-        ),
-    ],
-    source: Annotated[
-        str,
-        typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line; - is standard input."),
-    ],
+    models: ShownModels,
+    source: ExplainedText,
     *,
-    targets: Annotated[
-        str | None,
-        typer.Option(
-            "-t",
-            "--targets",
-            metavar="FILE",
-            help="Translations for forced decoding. Default: each model's own output.",
-        ),
-    ] = None,
+    targets: ForcedTargets = None,
     reference: Annotated[
         str | None, typer.Option(metavar="FILE", help="Human translations, shown next to the model's.")
     ] = None,
@@ -69,10 +78,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, one .html file.")
     ] = None,
-    json_: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Write the data of the page as JSON; with or without --output."),
-    ] = None,
+    json_: PageData = None,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:

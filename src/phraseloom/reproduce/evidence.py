@@ -351,18 +351,13 @@ def _claim(
     measured = [c for c in stored["comparisons"] if c["difference"] is not None]
     if not measured or scale == NO_EVIDENCE:
         return ClaimEvidence(name, scale, place, registered=registered)
-    number = len(stored["comparisons"])
     weakest = min(measured, key=lambda c: _support(claim, c["difference"]["mean"]))
     metric = table.metrics.get(claim.metric)
     title, decimals = ("parameters", 0) if metric is None else (metric.title, metric.decimals)
     comparison = f"{title}: {weakest['says']}"
     if len(measured) > 1:
         comparison += f" (weakest of {len(measured)})"
-    origin = _registration(registered, stored["verdict"])
-    said = "; ".join(filter(None, [stored["reason"], claim.caveat, origin]))
-    verdict = stored["verdict"] + (f" ({said})" if said else "")
-    if stored["verdict"] == NOT_MEASURED:
-        verdict = f"{len(measured)} of {number} comparisons measured"
+    verdict, word = _verdict(claim, stored, registered, len(measured))
     rows = [r for r in content["rows"] if r["row"] in claim.rows and r["run"]]
     seeds = min((len(row["run"]) for row in rows), default=len(content["seeds"]))
     says = claim.says + (f", {claim.where}" if claim.where else "")
@@ -377,9 +372,6 @@ def _claim(
     plain = claim.short + ("" if claim.where else " (ours)")
     known = [budget.partition(",")[0], _directions(table), updates if numbers else "", claim.budget or _rate(budget)]
     trained = ", ".join(filter(None, known))
-    word = stored["verdict"]
-    doubt = claim.caveat or ("" if registered else origin)
-    word = f"{word} ({doubt})" if doubt else f"**{word}**" if word in LOUD else word
     bases = _compared_with(table, claim, content["rows"], weakest["says"]) if _is_perplexity(metric) else None
     if bases is not None:
         ours = _difference(_per_cent(weakest["difference"], bases[0]), 1, " %")
@@ -402,6 +394,18 @@ def _claim(
         papers=theirs,
         on_bleu=title.startswith("BLEU"),
     )
+
+
+def _verdict(claim: ClaimConfig, stored: Mapping[str, Any], registered: str, measured: int) -> tuple[str, str]:
+    """The verdict on a stored claim with all that is said of it, and in short; `measured`: comparisons with a difference."""
+    word = stored["verdict"]
+    origin = _registration(registered, word)
+    said = "; ".join(filter(None, [stored["reason"], claim.caveat, origin]))
+    verdict = word + (f" ({said})" if said else "")
+    if word == NOT_MEASURED:
+        verdict = f"{measured} of {len(stored['comparisons'])} comparisons measured"
+    doubt = claim.caveat or ("" if registered else origin)
+    return verdict, f"{word} ({doubt})" if doubt else f"**{word}**" if word in LOUD else word
 
 
 def _is_perplexity(metric: MetricConfig | None) -> bool:

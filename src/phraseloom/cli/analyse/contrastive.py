@@ -140,30 +140,33 @@ DISTANCE = {None: "distance", "given": "distance", "position": "distance (estima
 SCORES = ("model", "file", "line", "category", "distance", "log_prob_correct", "log_prob_wrong", "right")
 
 
+ComparedModels = Annotated[
+    list[Path],
+    typer.Argument(metavar="MODEL", help="Model folders, run folders or checkpoints; the first is the baseline."),
+]
+DistanceEstimate = Annotated[
+    Estimate | None,
+    typer.Option(
+        help="If no item has a distance, use an estimate. position: index of the first word that differs, from 0."
+    ),
+]
+Bins = Annotated[str, typer.Option(metavar="EDGES", help="Upper edges of the distance bins, such as 0-5,10,20.")]
+PlotFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Plot accuracy by distance: .png, .svg or .pdf.")]
+ScoreFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the two log-probabilities of each item (TSV).")
+]
+
+
 @options_of(DecodingConfig, only=("batch_sentences", "workers"))
 @grouped
 def command(
-    models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL", help="Model folders, run folders or checkpoints; the first is the baseline."),
-    ],
+    models: ComparedModels,
     *,
     inputs: ItemOptions,
-    estimate_distance: Annotated[
-        Estimate | None,
-        typer.Option(
-            help="If no item has a distance, use an estimate. position: index of the first word that differs, from 0."
-        ),
-    ] = None,
-    bins: Annotated[
-        str, typer.Option(metavar="EDGES", help="Upper edges of the distance bins, such as 0-5,10,20.")
-    ] = "0-15",
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot accuracy by distance: .png, .svg or .pdf.")
-    ] = None,
-    scores: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the two log-probabilities of each item (TSV).")
-    ] = None,
+    estimate_distance: DistanceEstimate = None,
+    bins: Bins = "0-15",
+    plot: PlotFile = None,
+    scores: ScoreFile = None,
     output: TableForm = "table",
     options: dict[str, Any],
     by_sentence: BySentence = False,
