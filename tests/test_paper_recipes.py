@@ -186,6 +186,7 @@ def test_settings_of_paper_004(path: Path) -> None:
         "warmup": 0,
         "factor": 0.7,
         "patience": 8,
+        "by": "perplexity",
     }
     assert (training.batch_tokens, training.checkpoint_every) == (2048, 1000)
     assert (training.patience, training.max_updates, training.best_by) == (32, None, "perplexity")
@@ -454,6 +455,7 @@ def test_settings_of_npmt(path: Path) -> None:
     assert training.optimizer == AdamConfig(beta2=0.999, epsilon=1e-8)  # those of torch7
     assert (training.schedule.kind, training.schedule.model_dump()["rate"]) == ("plateau", 1e-3)
     assert training.schedule.model_dump()["factor"] == 1 / 1.25  # -lrshrink
+    assert training.schedule.model_dump()["by"] == "bleu"  # by which it chooses its model
     assert (training.clip_norm, training.best_by, training.max_updates, training.max_epochs) == (10.0, "bleu", None, 40)
     assert recipe.decoding.beam == 1
     assert (data.text.tokenize, data.text.lowercase, data.filter.max_tokens) == ("moses", True, 75)

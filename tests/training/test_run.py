@@ -202,6 +202,17 @@ def test_another_dataset_is_refused(
     assert "dataset: " in one_line(capsys)
 
 
+def test_a_dataset_without_validation_text_is_refused_before_there_is_a_run(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = [f"data.folder={tmp_path / 'other'}", "data.valid=[]"]
+    prepare(load_recipe(place / "small.yaml", changes).data, data_root=place)
+    capsys.readouterr()
+    assert phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *changes]) == 2
+    assert "training needs validation text, and this dataset has none; give data.valid" in one_line(capsys)
+    assert not (tmp_path / "run").exists()
+
+
 def test_all_checkpoints_damaged(place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(done, tmp_path / "run", symlinks=True)
     for path in (tmp_path / "run").glob("checkpoints/*/model.safetensors"):
@@ -218,6 +229,11 @@ def test_all_checkpoints_damaged(place: Path, done: Path, tmp_path: Path, capsys
         (["small.yaml", "data.folder=nowhere"], 1, "run phraseloom prepare first"),
         (["small.yaml", "training.processes=5"], 2, "some would have nothing to do"),
         (["small.yaml", "--run", "small.yaml"], 1, ""),
+        (
+            ["small.yaml", "training.schedule={kind: plateau, rate: 0.1, by: bleu}", "training.bleu_every=0"],
+            2,
+            "schedule.by: bleu needs bleu_every of at least 1",
+        ),
         (["small.yaml", "--run", "."], 2, "not a run folder"),
     ],
 )

@@ -72,6 +72,18 @@ def test_plateau_lowers_the_rate_after_its_patience() -> None:
     assert Progress.from_json(state.as_json(), "state.json") == state
 
 
+def test_a_plateau_of_bleu_ignores_perplexity() -> None:
+    """The rate falls with BLEU that no longer rises, not at validations without BLEU, nor with perplexity."""
+    schedule = {"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 2, "by": "bleu"}
+    config, state = toy.config(schedule=schedule, bleu_every=1), Progress()
+    for bleu in (10.0, None, None, 11.0, 12.0):
+        state.record_validation({"perplexity": 9.0} | ({} if bleu is None else {"bleu": bleu}), config)
+    assert state.rate_factor == 1
+    for bleu in (12.0, 11.5):
+        state.record_validation({"perplexity": 8.0 - bleu / 10, "bleu": bleu}, config)
+    assert state.rate_factor == 0.5
+
+
 @pytest.mark.parametrize(
     ("keys", "update", "seconds", "reason"),
     [

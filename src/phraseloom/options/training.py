@@ -56,13 +56,14 @@ class ConstantConfig(Config):
 
 
 class PlateauConfig(Config):
-    """Constant, multiplied by `factor` after `patience` validations in a row without improvement."""
+    """Constant, multiplied by `factor` after `patience` validations in a row without a better result of the metric `by`."""
 
     kind: Literal["plateau"]
     rate: PositiveFloat
     warmup: int = Field(0, ge=0)
     factor: float = Field(0.7, gt=0, lt=1)
     patience: PositiveInt = 8
+    by: Literal["perplexity", "bleu"] = "perplexity"
 
 
 class DecayConfig(Config):
@@ -246,6 +247,8 @@ class TrainingConfig(Config):
             raise ValueError(f"schedule {kind} needs schedule.updates or max_updates: it has to end somewhere")
         if self.best_by == "bleu" and not self.bleu_every:
             raise ValueError("best_by: bleu needs bleu_every of at least 1")
+        if isinstance(self.schedule, PlateauConfig) and self.schedule.by == "bleu" and not self.bleu_every:
+            raise ValueError("schedule.by: bleu needs bleu_every of at least 1")
         if self.average_last > self.keep_last:
             raise ValueError(f"average_last needs as many checkpoints kept: keep_last is {self.keep_last}")
         if self.start_from is not None and self.embeddings is not None:

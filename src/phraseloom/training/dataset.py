@@ -18,7 +18,7 @@ __all__ = ["batches_of", "line_tags", "open_dataset", "reads_phrases"]
 
 
 def open_dataset(recipe: AnyRecipe) -> Dataset:
-    """The dataset of a recipe. Raises FileProblem if it is not prepared, UsageError if it is for another task."""
+    """The dataset of a recipe. Raises FileProblem if it is not prepared, UsageError if it does not fit the recipe."""
     folder = recipe.data.folder
     if not Path(folder).exists():
         raise FileProblem("the prepared dataset is not there", file=folder, hint="run phraseloom prepare first")
@@ -29,6 +29,9 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
         raise UsageError(
             f"this dataset has {kind}, but the task of the recipe is {recipe.task}", file=folder, hint=hint
         )
+    if "valid" not in dataset:
+        hint = "give data.valid and run phraseloom prepare again"
+        raise UsageError("training needs validation text, and this dataset has none", file=folder, hint=hint)
     if reads_phrases(recipe) and dataset.segmenter is None:
         raise UsageError(
             "model.phrases.segments is {kind: dataset}, and this dataset has no phrases",

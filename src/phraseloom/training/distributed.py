@@ -25,7 +25,6 @@ import ctypes
 import hashlib
 import mmap
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -40,6 +39,7 @@ from torch import Tensor
 
 from phraseloom.errors import DivergedError, InterruptedRun, PhraseloomError, UsageError
 from phraseloom.options.training import TrainingConfig
+from phraseloom.parent import PARENT, end_with_parent
 from phraseloom.training.launcher import LaunchedProcess, launched_process
 from phraseloom.training.watch import BEAT_SECONDS, Watch, processor_seconds
 
@@ -195,7 +195,7 @@ IDLE_SECONDS = 25  # a process that starts and has used no processor time for so
 MEETING_SECONDS = 25  # for processes that have all started to connect to each other
 PROCESSES_A_CORE = 2
 BUCKET = 2**22  # elements of a gradient that GPUs sum at a time, 16 MiB
-PORT, PARENT = "PHRASELOOM_STORE_PORT", "PHRASELOOM_PARENT"
+PORT = "PHRASELOOM_STORE_PORT"
 
 
 def available_cores() -> int:
@@ -550,7 +550,7 @@ def _meet_children(world: World, store: Any) -> None:
 
 def _join_as_child(device: torch.device) -> World:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    _die_with_parent(int(os.environ[PARENT]))
+    end_with_parent()
     _share_cores(size)
     start = timedelta(seconds=START_SECONDS)
     store = dist.TCPStore("127.0.0.1", int(os.environ[PORT]), size, is_master=False, timeout=start)
@@ -651,14 +651,6 @@ def _share_cores(processes: int) -> None:
     threads = max(1, available_cores() // processes)
     asked = os.environ.get("OMP_NUM_THREADS", "")
     torch.set_num_threads(min(threads, int(asked)) if asked.isdigit() and int(asked) > 0 else threads)
-
-
-def _die_with_parent(parent: int) -> None:
-    """Have Linux end this process when its parent ends, however that ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def keep_pages() -> None:

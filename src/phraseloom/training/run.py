@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,48 +84,28 @@ def run_recipe(
     """
     dataset = open_dataset(recipe)
     check_lexicon(recipe)
-    changes: list[str] = []
-    transfers: list[Transfer] = []
-    start: StartingPoint | None = None
     with contextlib.ExitStack() as stack:
-        lock, pieces = None, recipe.training.pieces
+        lock, begun = None, Beginning(pieces=recipe.training.pieces)
         if not is_child():
             lock = stack.enter_context(files.FolderLock(run))
-            check_names(recipe, dataset.tokenizer)
-            if not checkpoint.list_checkpoints(run):
-                transfers = read_transfers(recipe, dataset.tokenizer)
-                start = read_start(recipe, dataset.tokenizer)
-            changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
-            changes = [f"changed since this run was started: {change}" for change in changed]
-            note_transfers(run, transfers)
-            if start is not None:
-                note_start(recipe, run, dataset.fingerprint, start)
-            if go_back_to is not None:
-                checkpoint.go_back(run, go_back_to, changes.append)
-            pieces = pieces or noted_pieces(run)
-        world = launch(recipe.training, command, pieces=pieces)
+            begun = begin(recipe, run, dataset, allow_changed=allow_changed, go_back_to=go_back_to)
+        world = launch(recipe.training, command, pieces=begun.pieces)
         stack.callback(world.close)
         stack.enter_context(world.reporting())
         stop = stack.enter_context(StopSignal(at_once=world.kill_children, insists=not world.launched))
         world.check_same(
             {"the recipe": _comparable(recipe), "the dataset": dataset.fingerprint, "the version": VERSIONS}
         )
-        pieces = share_pieces(world, run, pieces, changes.append)
+        begun.pieces = share_pieces(world, run, begun.pieces, begun.notices.append)
         settle_torch(world, tf32=recipe.training.tf32, compiled=recipe.training.compile)
         smaller = "a smaller model or batch needs less: model.width, training.max_micro_tokens, training.valid_tokens"
         stack.enter_context(guard.naming_memory("in training", smaller))
         with guard.naming_memory("while the model was built", "a smaller model needs less: model.width, layers"):
-            job = make_job(recipe, dataset, run, world, stop, transfers, start, pieces)
+            job = make_job(recipe, dataset, run, world, stop, begun)
         stack.callback(job.close)
         job.lock = lock
-        _say_first(job, recipe, transfers, start)
-        transfers.clear()
-        if start is not None:
-            start.tensors.clear()
-        if world.first and not job.state.update and recipe.training.start_from is None:
-            report_start(job, recipe.model.init.kind, dataset.tokenizer)
-        for change in changes:
-            job.say(change)
+        _say_first(job, recipe, dataset.tokenizer, begun)
+        begun.forget_tensors()
         reason = train_or_skip(job)
         if lock is not None:
             lock.check()
@@ -135,8 +116,46 @@ def run_recipe(
         return reason
 
 
-def _say_first(job: TrainingJob, recipe: AnyRecipe, transfers: Sequence[Transfer], start: StartingPoint | None) -> None:
-    """What a run is made of: its processes, what is compiled, the embeddings and weights from elsewhere, what is frozen."""
+@dataclass
+class Beginning:
+    """What a run begins with. Only the first process knows all of it; a run that is resumed has no weights from elsewhere."""
+
+    pieces: int | None
+    """Micro-batches of an update; None: one for each process."""
+    notices: list[str] = field(default_factory=list)
+    """For the log: what the recipe, or `go_back_to`, has changed since the run was started."""
+    transfers: list[Transfer] = field(default_factory=list)
+    """Of `training.embeddings`."""
+    start: StartingPoint | None = None
+    """The model of `training.start_from`."""
+
+    def forget_tensors(self) -> None:
+        """Free the memory of weights that the model has taken over."""
+        self.transfers.clear()
+        if self.start is not None:
+            self.start.tensors.clear()
+
+
+def begin(recipe: AnyRecipe, run: Path, dataset: Dataset, *, allow_changed: bool, go_back_to: str | None) -> Beginning:
+    """Create the folder of a run, or check that it belongs to the recipe, and read the weights that it begins with."""
+    begun = Beginning(pieces=recipe.training.pieces)
+    check_names(recipe, dataset.tokenizer)
+    if not checkpoint.list_checkpoints(run):
+        begun.transfers = read_transfers(recipe, dataset.tokenizer)
+        begun.start = read_start(recipe, dataset.tokenizer)
+    changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
+    begun.notices = [f"changed since this run was started: {change}" for change in changed]
+    note_transfers(run, begun.transfers)
+    if begun.start is not None:
+        note_start(recipe, run, dataset.fingerprint, begun.start)
+    if go_back_to is not None:
+        checkpoint.go_back(run, go_back_to, begun.notices.append)
+    begun.pieces = begun.pieces or noted_pieces(run)
+    return begun
+
+
+def _say_first(job: TrainingJob, recipe: AnyRecipe, tokenizer: Tokenizer, begun: Beginning) -> None:
+    """What a run is made of: its processes, what is compiled, weights from elsewhere, what is frozen or changed; its start."""
     if job.world.notice:
         job.say(job.world.notice)
     if recipe.training.compile:
@@ -146,12 +165,16 @@ def _say_first(job: TrainingJob, recipe: AnyRecipe, transfers: Sequence[Transfer
             f"warning: on this CPU a product in bf16 takes {cost:.0f} times as long as in fp32; set training.precision=fp32"
         )
     fixed = " (fixed)" if recipe.training.embeddings and recipe.training.embeddings.fixed else ""
-    for transfer in transfers:
+    for transfer in begun.transfers:
         job.say(f"{transfer}{fixed}")
-    for line in start.table if start is not None else ():
+    for line in begun.start.table if begun.start is not None else ():
         job.say(line)
     if recipe.training.freeze:
         job.say(_frozen(job.model))
+    if job.world.first and not job.state.update and recipe.training.start_from is None:
+        report_start(job, recipe.model.init.kind, tokenizer)
+    for notice in begun.notices:
+        job.say(notice)
 
 
 def _comparable(recipe: AnyRecipe) -> str:
@@ -236,16 +259,12 @@ def settle_torch(world: World, *, tf32: bool = False, compiled: bool = False) ->
 
 
 def make_job(
-    recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = (),
-    start: StartingPoint | None = None, pieces: int | None = None,
-) -> TrainingJob:  # fmt: skip
-    """Build the model and its training job, in the state of the newest complete checkpoint if there is one.
-
-    `transfers`, `start`: the initial embeddings or model of the run, in its first process. `pieces`: micro-batches of an update
-    (default: `training.micro_batches`).
-    """
+    recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, begun: Beginning | None = None
+) -> TrainingJob:
+    """Build the model and its training job, in the state of the newest complete checkpoint if there is one."""
+    begun = begun or Beginning(pieces=recipe.training.pieces)
     config, tokenizer = recipe.training, dataset.tokenizer
-    model = _new_model(recipe, dataset, world, transfers, start)
+    model = _new_model(recipe, dataset, world, begun)
     pair, valid = dataset.split("train"), dataset.split("valid")
     segmenter = dataset.segmenter if reads_phrases(recipe) else None
     phrases, links = segmenter is not None, config.guided_alignment is not None
@@ -256,19 +275,12 @@ def make_job(
         pair.target_lengths,
         seed=config.seed,
         batch_tokens=config.batch_tokens,
-        micro_batches=pieces or config.pieces or world.size,
+        micro_batches=begun.pieces or world.size,
         max_micro_tokens=config.max_micro_tokens,
         pool_updates=config.pool_updates,
         mixture=mixture_of(dataset.index, seed=config.seed, folder=dataset.folder),
         share=memory.share,
     )
-    languages = (recipe.data.source_language, recipe.data.target_language)
-    generation = recipe.decoding.model_dump(mode="json")
-    lexicon = generation.get("lexicon")
-    kwargs: dict[str, Any] = {"segmenter": segmenter, "lexicon": None if lexicon is None else lexicon_bytes(lexicon)}
-
-    def write(folder: Path) -> None:
-        write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation, **kwargs)
 
     def check_data() -> None:
         for split in (pair, valid):
@@ -285,7 +297,7 @@ def make_job(
         batch_of=batches_of(pair, world.device, phrases=phrases, links=links),
         prefetcher=None if world.device.type == "cpu" else Prefetcher(host_batches, world.device),
         validate=validator,
-        write_model=write,
+        write_model=_writer(recipe, model, tokenizer, segmenter),
         rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),
         highest_perplexity=guard.highest_perplexity(
             len(tokenizer.target.vocabulary),
@@ -296,16 +308,14 @@ def make_job(
         stop=stop,
         check_data=check_data,
     )
-    if start is not None and start.optimizer is not None:
+    if (start := begun.start) is not None and start.optimizer is not None:
         job.optimizer.load(start.optimizer, start.applied)
         job.state.applied = start.applied
     resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
 
 
-def _new_model(
-    recipe: AnyRecipe, dataset: Dataset, world: World, transfers: Sequence[Transfer], start: StartingPoint | None
-) -> torch.nn.Module:
+def _new_model(recipe: AnyRecipe, dataset: Dataset, world: World, begun: Beginning) -> torch.nn.Module:
     """The model at the beginning of a run, with its initial weights."""
     config = recipe.training
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
@@ -313,12 +323,30 @@ def _new_model(
     guide(model, config)
     if config.checkpoint_activations:
         checkpoint_layers(model)
-    put(model, transfers)
-    if start is not None:
-        start.put(model)
+    put(model, begun.transfers)
+    if begun.start is not None:
+        begun.start.put(model)
     fix(model, config.embeddings)
     freeze(model, config.freeze)
     return model
+
+
+def _writer(
+    recipe: AnyRecipe, model: torch.nn.Module, tokenizer: Tokenizer, segmenter: Segmenter | None
+) -> Callable[[Path], None]:
+    """What writes the model into the folder of a checkpoint, with all that translation needs."""
+    languages = (recipe.data.source_language, recipe.data.target_language)
+    generation = recipe.decoding.model_dump(mode="json")
+    path = generation.get("lexicon")
+    lexicon = None if path is None else lexicon_bytes(path)
+
+    def write(folder: Path) -> None:
+        write_model(
+            folder, model, recipe.model, tokenizer,
+            languages=languages, generation=generation, segmenter=segmenter, lexicon=lexicon,
+        )  # fmt: skip
+
+    return write
 
 
 def _validator(recipe: AnyRecipe, dataset: Dataset, segmenter: Segmenter | None, world: World) -> Validator:

@@ -43,7 +43,7 @@ class Progress:
         """Record a validation at the current update; True if it is the best so far."""
         self.validated = self.update
         self.validations += 1
-        self._plateau(results["perplexity"], config)
+        self._plateau(results, config)
         if config.best_by not in results:  # no BLEU this time, or no finite loss
             return False
         value = results[config.best_by]
@@ -53,12 +53,13 @@ class Progress:
         self.worse_in_a_row += 1
         return False
 
-    def _plateau(self, perplexity: float, config: TrainingConfig) -> None:
+    def _plateau(self, results: dict[str, Any], config: TrainingConfig) -> None:
         schedule = config.schedule
-        if not isinstance(schedule, PlateauConfig):
+        if not isinstance(schedule, PlateauConfig) or schedule.by not in results:
             return
-        if better("perplexity", perplexity, self.plateau_best):
-            self.plateau_best, self.plateau_wait = perplexity, 0
+        value = results[schedule.by]
+        if better(schedule.by, value, self.plateau_best):
+            self.plateau_best, self.plateau_wait = value, 0
             return
         self.plateau_wait += 1
         if self.plateau_wait >= schedule.patience:
