@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from phraseloom.parent import PARENT
+
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     [
@@ -38,6 +40,7 @@ def _run(words: list[str], cwd: str, environment: dict[str, str], streams: tuple
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    os.environ.pop(PARENT, None)  # the parent of this process is the server
     if words[:2] == ["-W", "error"]:
         warnings.simplefilter("error")
         del words[:2]

@@ -482,3 +482,9 @@ def test_multi30k(shared: Path, tmp_path: Path) -> None:
     assert {n: s.pairs for n, s in report.index.splits.items()} == {"train": 29_000, "valid": 1014, "test": 1000}
     test = Dataset.open(report.folder).split("test")
     assert test.text()[0] == [s for s, _ in decoded(Dataset.open(report.folder), "test")]
+
+
+def test_data_without_validation_text_says_so(tmp_path: Path) -> None:
+    note = "there is no validation text: phraseloom train needs data.valid"
+    assert note not in table(make(tmp_path).index).splitlines()
+    assert note in table(make(tmp_path, overwrite=True, valid=[]).index).splitlines()

@@ -7,14 +7,17 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from phraseloom.errors import InterruptedRun
+from phraseloom.parent import PARENT
 from phraseloom.reproduce.execute import Execution, duration
 from phraseloom.reproduce.records import RECORD, read_record, source_commit
 from phraseloom.reproduce.steps import Step, Steps, in_order
@@ -300,3 +303,65 @@ def test_what_cannot_be_started_is_a_failure(tmp_path: Path) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+ENGINE = """
+import sys
+from pathlib import Path
+from phraseloom.reproduce.execute import Execution
+from phraseloom.reproduce.steps import in_order
+sys.path.insert(0, {tests!r})
+from reproduce.fakes import make_steps, one
+folder = Path({folder!r})
+step = one(make_steps(folder, {{"wait": {{"run": ["wait"], "stdout": "out.txt"}}}}), "wait")
+Execution(in_order([step]), 1, print, program=[sys.executable, {script!r}]).run()
+"""
+WAITS = """
+import os, time
+from pathlib import Path
+from phraseloom.parent import PARENT, end_with_parent
+end_with_parent()
+assert PARENT not in os.environ
+Path({file!r}).write_text(str(os.getpid()))
+time.sleep(300)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_step_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    """Otherwise the next command would run it a second time beside it."""
+    file, script = tmp_path / "pid", tmp_path / "waits.py"
+    script.write_text(WAITS.format(file=str(file)))
+    tests = str(Path(__file__).parents[1])
+    engine = ENGINE.format(tests=tests, folder=str(tmp_path), script=str(script))
+    process = subprocess.Popen([sys.executable, "-c", engine], cwd=tests)
+    try:
+        until(lambda: file.exists() and file.read_text() != "")
+        number = int(file.read_text())
+        assert is_alive(number)
+    finally:
+        process.kill()
+        process.wait()
+    until(lambda: not is_alive(number))
+
+
+def test_a_command_ends_if_its_parent_has_ended() -> None:
+    command = [sys.executable, "-m", "phraseloom", "--version"]
+    for parent, code in ((os.getpid(), 0), (1, 1)):
+        done = subprocess.run(command, env=os.environ | {PARENT: str(parent)}, capture_output=True)
+        assert (done.returncode, bool(done.stdout)) == (code, code == 0)
+
+
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_alive(number: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

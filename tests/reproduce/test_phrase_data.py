@@ -205,6 +205,41 @@ def test_two_commands_give_a_model_with_a_gate(
         make_phrase_data(rare, say=said.append)
 
 
+def test_the_recipe_for_own_text_gives_a_model_with_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is, but for its sizes."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    for path in tmp_path.glob("*.??"):
+        path.rename(path.with_suffix({".de": ".source", ".en": ".target"}[path.suffix]))
+    recipe = str(Path(__file__).parents[2] / "recipes" / "own" / "phrases.yaml")
+    sizes = ["data.subwords.vectors.train.width=8", "data.subwords.vectors.train.epochs=1", "model.width=8"]
+    sizes += ["training.batch_tokens=200", "training.max_updates=2", "training.checkpoint_every=2"]
+    sizes += ["training.schedule.warmup=1", "training.fertility.widths=[8]", "training.fertility.epochs=1"]
+    assert run(["prepare", recipe, *sizes]) == 0
+    with training_in_this_process():
+        assert run(["train", recipe, *sizes]) == 0
+    model, _, _ = load_model(tmp_path / "runs" / "my-phrases" / "fertility")
+    assert model.fertility is not None
+    assert "most_likely" in (tmp_path / "datasets" / "my-phrases" / "tokenizer" / "target.vocab").read_text()
+    assert (tmp_path / "runs" / "my-phrases" / "best" / "lexicon.tsv").exists()
+
+
+def test_a_word_that_occurs_once_counts_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors are learned on the text with joined phrases and without them, so `min_count: 2` keeps all words."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    for name, word in (("train.de", "einmal"), ("train.en", "rarely")):
+        (tmp_path / name).write_text((tmp_path / name).read_text() + f"{word}\n")
+
+    def has_vector(min_count: int) -> bool:
+        train = {"width": 8, "epochs": 1, "min_count": min_count}
+        subwords = {**RECIPE["data"]["subwords"], "vectors": {"train": train}}
+        config = data_of({**RECIPE, "data": {**RECIPE["data"], "subwords": subwords}})
+        return "rarely " in make_phrase_data(config, say=lambda _: None).vectors.read_text()
+
+    assert has_vector(2) and not has_vector(3)
+
+
 def test_the_model_takes_the_lexicon_of_the_steps(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes = ["decoding.unknown=replace", "decoding.lexicon=auto", "training.fertility=null"]
     with training_in_this_process():
@@ -366,6 +401,17 @@ def test_text_in_the_source_language_is_refused(tmp_path: Path, monkeypatch: pyt
         "more.en: data.subwords.vectors.train.text looks like the source language: 55% of its words in common with the source "
         "of the training text, 0% with the target; give text in en; 20,000 lines of each text are compared"
     )
+
+
+def test_few_words_of_names_are_not_the_source_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One word of them is in the source, and none in the target."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    (tmp_path / "more.en").write_text("Die Hard .\nAlien 3 .\nTitanic .\n" * 3 + "der\n")
+    (tmp_path / "train.de").write_text("der\n" + (tmp_path / "train.de").read_text())
+    (tmp_path / "train.en").write_text("he\n" + (tmp_path / "train.en").read_text())
+    vectors = VectorTraining(text=["more.en"])
+    phrase_data._check_input(data_of(), TargetPhrasesConfig(), vectors, tmp_path, lambda *_: None)
 
 
 FRENCH = "la maison est the plus grande , un homme va chez lui\n"

@@ -123,10 +123,11 @@ def test_too_little_text() -> None:
 
 
 def test_the_advice_leaves_out_what_is_done_already() -> None:
+    whiten = "for a density as loss, whiten them (data.subwords.whiten: true)"
     assert remedy() == (
-        "subtract their mean (data.subwords.center: true), or whiten them (data.subwords.whiten: true), or learn them from "
-        "more text or in more epochs (embeddings train --epochs)"
+        "subtract their mean (data.subwords.center: true), or learn them from more text or in more epochs (embeddings train "
+        f"--epochs), or {whiten}"
     )
     learned = "learn them from more text or in more epochs (data.subwords.vectors.train)"
-    assert remedy(center=True, learned=True) == f"whiten them (data.subwords.whiten: true), or {learned}"
+    assert remedy(center=True, learned=True) == f"{learned}, or {whiten}"
     assert remedy(whiten=True, learned=True) == learned

@@ -24,6 +24,7 @@ from phraseloom import __version__
 from phraseloom.cli.group import SETTINGS, VerbCommand
 from phraseloom.cli.streams import replace_closed_streams, silence
 from phraseloom.errors import PhraseloomError, UsageError, escape_controls
+from phraseloom.parent import end_with_parent
 
 VERBS: dict[str, tuple[str, str]] = {
     "world": ("world", "Write the built-in parallel corpus with its gold annotations."),
@@ -222,6 +223,7 @@ def _flush_or_silence_stdout() -> None:
 
 def main() -> None:
     """Entry point: UTF-8 and bare line feeds on the standard streams in every locale, then `run`."""
+    end_with_parent()
     replace_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")

@@ -103,6 +103,8 @@ def table(index: Index, *, learned: bool = False) -> str:
             *_phrases(name, split),
             *_unknown(name, split, index.is_text),
         ]
+    if "valid" not in index.splits:
+        lines.append("there is no validation text: phraseloom train needs data.valid")
     mixture = mixture_of(index)
     lines += [] if mixture is None else mixture.description(unit)
     sizes = f"{words.target_vocabulary:,}"

@@ -26,6 +26,7 @@ from typing import IO, Any
 
 from phraseloom import files
 from phraseloom.errors import InterruptedRun, PhraseloomError, UsageError, escape_controls
+from phraseloom.parent import PARENT
 from phraseloom.replace import move_own, remove_marked, remove_own
 from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, commit_names, finish, read_record
@@ -213,7 +214,9 @@ class Execution:
             stdin=stdin,
             stdout=stdout,
             stderr=log,
-            env=self._environment() | ({} if running.device is None else {VISIBLE: running.device}),
+            env=self._environment()
+            | {PARENT: str(os.getpid())}
+            | ({} if running.device is None else {VISIBLE: running.device}),
             start_new_session=True,
         )
 

@@ -2,7 +2,7 @@
 
 A lease is a small file that its owner rewrites every `RENEW_SECONDS`. Whoever waits for it compares contents: if they have not
 changed for `LEASE_SECONDS` of its own clock, the owner is gone, and the lease may be taken. No clocks are compared, so they may
-differ. On the same machine a lease of a process that is gone counts at once.
+differ. On the same machine a lease of a process that is gone counts at once; its step has ended with it (`parent.py`).
 """
 
 from __future__ import annotations

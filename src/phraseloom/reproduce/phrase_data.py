@@ -628,7 +628,7 @@ def _check_language(config: DataConfig, more: Sequence[str], root: Path, lines: 
         common, of_source = overlap(target, text), overlap(source, text)
         if not text:
             what = "has no words"
-        elif of_source > common:
+        elif of_source > max(common, LEAST_OVERLAP):
             what = f"looks like the source language: {_common(of_source, 'source')}, {common:.0%} with the target"
         elif min(text.total(), target.total()) >= FEWEST_WORDS and common < LEAST_OVERLAP:
             least = f"at least {LEAST_OVERLAP:.0%} are expected"

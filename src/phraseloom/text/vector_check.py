@@ -7,8 +7,9 @@
     likeliest            the posterior-mean test: for contexts h of held-out text, how often the row nearest to
                          Σ_w p(w | h) u_w is the likeliest token (`TrigramModel`); the random rows are the reference
 
-The last one is what an output needs: trained to the optimum of a cosine or von Mises-Fisher loss, it points to the mean vector
-of what may come next, and writes the nearest row (Kumar and Tsvetkov 2019). Sums in float64, rows and contexts by chunks, and
+The last one is what such an output needs: trained to the optimum of a cosine or von Mises-Fisher loss, it points to the mean
+vector of what may come next, and writes the nearest row (Kumar and Tsvetkov 2019). It finds bad tables, and does not order good
+ones: random rows pass it best. Sums in float64, rows and contexts by chunks, and
 samples evenly spaced: the same input gives the same figures.
 
 None of these figures tells that the vectors are of another text; `VectorCoverage` does.
@@ -265,9 +266,9 @@ def problems(figures: VectorFigures, reference: VectorFigures | None) -> list[st
 def remedy(*, center: bool = False, whiten: bool = False, learned: bool = False) -> str:
     """What to do about `problems`. `center`, `whiten`: done already; `learned`: by `prepare`, not by `embeddings train`."""
     ways = [] if center or whiten else ["subtract their mean (data.subwords.center: true)"]
-    ways += [] if whiten else ["whiten them (data.subwords.whiten: true)"]
     where = "data.subwords.vectors.train" if learned else "embeddings train --epochs"
     ways.append(f"learn them from more text or in more epochs ({where})")
+    ways += [] if whiten else ["for a density as loss, whiten them (data.subwords.whiten: true)"]
     return ", or ".join(ways)
 
 
