@@ -25,6 +25,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "transformer": {"layers": 2},
     "none": {"kind": "none"},
     "recurrent": {"kind": "recurrent", "layers": 2},
+    "columns": {"kind": "columns", "layers": 2, "width": 8},
 }
 
 

@@ -55,6 +55,26 @@ def test_matrices_are_drawn_by_their_fans(kind: str, up: float, down: float) -> 
     assert built.source_embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.03)
 
 
+COLUMNS: dict[str, Any] = {"width": 64, "embedding_width": 32, "reordering": {"window": 3}, "tied": "none",
+                           "encoder": {"kind": "columns", "layers": 2, "cell": "gru", "width": 48},
+                           "decoder": {"kind": "segmental", "layers": 2, "cell": "gru", "connect": True}}  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", [{**SIZES, "phrases": {}}, RECURRENT, COLUMNS])
+def test_the_kind_decides_how_every_matrix_is_drawn(keys: dict[str, Any]) -> None:
+    """The two kinds differ in their range by 5 % or more for all of these shapes."""
+    largest = [
+        {
+            n: m.weight.abs().max().item()
+            for n, m in model({**keys, "init": kind}).named_modules()
+            if isinstance(m, nn.Linear)
+        }
+        for kind in ("fan_in_uniform", "xavier_uniform")
+    ]
+    same = [name for name, value in largest[0].items() if abs(value / largest[1][name] - 1) < 0.05]
+    assert largest[0] and not same
+
+
 def test_uniform_leaves_layer_normalisation_alone_and_does_not_scale_embeddings() -> None:
     built = model({**SIZES, "init": {"kind": "uniform", "range": 0.1}})
     norms = [m for m in built.modules() if isinstance(m, nn.LayerNorm)]

@@ -153,6 +153,7 @@ def test_no_claim_says_more_than_its_comparison() -> None:
 WIDENED = {
     "000-language-model": [("wide", "12")],
     "000-relative": [("wide-relative", "12-relative")],
+    "001-long": [("wide", "pr"), ("wide", "pr-zero")],
     "001-multi30k": [("wide", "pr")],
     "001-parts": [("wide", "pr"), ("wide", "pr-zero")],
     "001-rate": [("wide", "pr")],
@@ -169,7 +170,7 @@ def test_a_widened_row_has_the_parameters_of_its_partner(name: str, scale: Any, 
     found = counted(open_plan(name, RECIPES, TableOptions(scale=scale, folder=tmp_path, rows=rows, seeds=[1])))
     (task,) = {task for task, _ in found}
     for wide, partner in WIDENED[name]:
-        assert found[task, wide] == pytest.approx(found[task, partner], rel=0.01), (wide, partner)
+        assert found[task, wide] == pytest.approx(found[task, partner], rel=0.015), (wide, partner)
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,10 @@ def test_a_run_warns_of_a_start_that_is_collapsed(
     assert phraseloom([*arguments, "training.max_updates=1", *STEPS]) == 0
     for log in (capsys.readouterr().err, (tmp_path / "run" / "train.log").read_bytes().decode()):
         assert "separation of tokens at the start: encoder 0." in log
-        assert "(model.init: fan_in_uniform)" in log
+        named = (
+            f"{{kind: fan_in_uniform, {start[1:]}" if collapsed else "fan_in_uniform"
+        )  # the other one is the default
+        assert f"(model.init: {named})" in log
         warning = f"warning: this start is collapsed ({', '.join(collapsed)}): the model hardly separates tokens"
         assert (warning in log) == bool(collapsed), log
         for way_out in ("phraseloom inspect RECIPE model.init=…", "see model.init in docs/training.md"):

@@ -61,7 +61,7 @@ def start_of_training() -> Finding:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         report = measure_start(build_model(config, 1000, 1000), source_size=1000, target_size=1000)
-    text = f"{report} (model.init: {config.init.kind}, source phrases)"
+    text = f"{report} (model.init: {config.init}, source phrases)"
     if report.collapsed:
         text += f"; collapsed ({', '.join(report.collapsed)}): see model.init in docs/training.md"
         return Finding("start of training", "note", text)

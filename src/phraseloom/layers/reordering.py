@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phraseloom.errors import ConfigError
-from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform
+from phraseloom.layers.initialisation import Draw, draw_linear, xavier_uniform
 
 
 class SoftReordering(nn.Module):
-    """W is (K, K·D) for a window of K tokens (odd), initialised to U(±1/√(K·D)); b to zero."""
+    """W is (K, K·D) for a window of K tokens (odd), drawn by `model.init`; b starts at zero."""
 
     def __init__(self, *, width: int, window: int = 7) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class SoftReordering(nn.Module):
             raise ConfigError(f"a reordering window of {window} tokens has no middle", hint="choose an odd number")
         self.width, self.window = width, window
         self.gates = nn.Linear(window * width, window)
-        self.initialise(fan_in_uniform)
+        self.initialise(xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
         """Draw W; b becomes zero."""

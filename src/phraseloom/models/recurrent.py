@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from phraseloom.errors import ModelError
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.feedforward import dropout
-from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform, xavier_uniform
+from phraseloom.layers.initialisation import Draw, draw_linear, xavier_uniform
 from phraseloom.layers.recurrent import Cell, State, VariationalMasks, last_states
 from phraseloom.models.decoder import DecoderState, Memory
 from phraseloom.models.encoder import Encoded
@@ -119,7 +119,7 @@ class InitialStates(nn.Module):
         super().__init__()
         self.layers, self.parts = layers, parts
         self.linear = nn.Linear(width, layers * parts * width)
-        self.initialise(fan_in_uniform)
+        self.initialise(xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
         """Draw the matrix, each part of a state as a separate map; the bias becomes zero."""

@@ -31,6 +31,7 @@ from phraseloom.errors import ModelError
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.feedforward import dropout
+from phraseloom.layers.initialisation import initialise, xavier_uniform
 from phraseloom.layers.packed import Packed, can_pack
 from phraseloom.layers.recurrent import CELLS, Cell
 from phraseloom.models.decoder import Memory
@@ -62,6 +63,7 @@ class ColumnsEncoder(nn.Module):
             nn.Identity() if same else nn.Linear(first.input_width, first.width, bias=False) for _ in columns
         )
         self.joined = nn.Linear(len(columns) * first.width, width, bias=False)
+        initialise(self, xavier_uniform)
         self.dropout = dropout
 
     @property

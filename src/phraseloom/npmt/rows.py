@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.layers.feedforward import dropout
+from phraseloom.layers.initialisation import initialise, xavier_uniform
 from phraseloom.layers.recurrent import Cell, State
 
 Drop = Callable[[Tensor, int], Tensor]
@@ -73,6 +74,7 @@ class ResidualCells(nn.Module):
         self.residual = (
             nn.Identity() if embedding_width == self.width else nn.Linear(embedding_width, self.width, bias=False)
         )
+        initialise(self, xavier_uniform)
 
     def read(self, embedded_NE: Tensor) -> Read:
         """The input of the first layer for embedded tokens; independent of its state."""

@@ -26,13 +26,13 @@ from phraseloom.options.segmental import (
 class InitConfig(Config):
     """The initialisation of the parameters; a word in place of the mapping is the `kind`.
 
-    `kind`: fan_in_uniform, U(±√(1 / fan_in)); xavier_uniform, U(±√(6 / (fan_in + fan_out)));
-    uniform, U(±`range`) for every parameter except those of layer normalisations. `embeddings`: normal, N(0, 1/√D);
-    small_uniform, U(±√(2 / (V + D))), the released start of paper 001; xavier_uniform, U(±√(6 / (V + D))), that of Sockeye
-    (paper 004). `recurrent`: how each gate of recurrent cells is drawn: both matrices by this rule, or (orthogonal) the
-    recurrent matrix orthogonal and the input matrix xavier_uniform. `branch_scale` multiplies the last matrix of every residual
-    branch of a Transformer, and `phrase_scale` those of combination networks (null: as `branch_scale`); with 0, a branch starts
-    as the identity.
+    `kind`: fan_in_uniform, U(±√(1 / fan_in)); xavier_uniform, U(±√(6 / (fan_in + fan_out))); uniform, U(±`range`) for every
+    parameter except those of layer normalisations and gates of attention. `embeddings`: normal, N(0, 1/√D); small_uniform,
+    U(±√(2 / (V + D))), the released start of paper 001; xavier_uniform, U(±√(6 / (V + D))), that of Sockeye (paper 004).
+    `recurrent`: how each gate of recurrent cells is drawn: both matrices by this rule, or (orthogonal) the recurrent matrix
+    orthogonal and the input matrix xavier_uniform. `branch_scale` multiplies the last matrix of every residual branch of a
+    Transformer, and `phrase_scale` those of combination networks (null: as `branch_scale`); with 0, a branch starts as the
+    identity.
     """
 
     kind: Literal["fan_in_uniform", "xavier_uniform", "uniform"] = "fan_in_uniform"
@@ -61,6 +61,15 @@ class InitConfig(Config):
         if self.kind == "uniform" and changed:
             raise ValueError(f"kind: uniform draws everything from its range; leave {changed[0]} out")
         return self
+
+    def __str__(self) -> str:
+        """The kind, or all keys that differ from the default, as a recipe has them."""
+        changed = {
+            name: value for name, value in self.model_dump().items() if value != InitConfig.model_fields[name].default
+        }
+        if not changed.keys() - {"kind"}:
+            return self.kind
+        return "{" + ", ".join(f"{name}: {value}" for name, value in ({"kind": self.kind} | changed).items()) + "}"
 
 
 FORMER_KEYS: Mapping[str, KeyPath] = {"init_range": ("init", "range")}

@@ -172,7 +172,7 @@ def _say_first(job: TrainingJob, recipe: AnyRecipe, tokenizer: Tokenizer, begun:
     if recipe.training.freeze:
         job.say(_frozen(job.model))
     if job.world.first and not job.state.update and recipe.training.start_from is None:
-        report_start(job, recipe.model.init.kind, tokenizer)
+        report_start(job, str(recipe.model.init), tokenizer)
     for notice in begun.notices:
         job.say(notice)
 
@@ -215,11 +215,11 @@ def _frozen(model: torch.nn.Module) -> str:
     return f"frozen: {fixed:,} of {total:,} parameters (training.freeze)"
 
 
-def report_start(job: TrainingJob, kind: str, tokenizer: Tokenizer) -> None:
-    """Log how well the new model separates tokens, with a warning if its start is collapsed."""
+def report_start(job: TrainingJob, init: str, tokenizer: Tokenizer) -> None:
+    """Log how well the new model separates tokens, with a warning if its start, `model.init`, is collapsed."""
     sizes = (len(side.vocabulary) for side in (tokenizer.source, tokenizer.target))
     report = measure_start(job.model, **dict(zip(("source_size", "target_size"), sizes, strict=True)))
-    job.say(f"{report} (model.init: {kind})")
+    job.say(f"{report} (model.init: {init})")
     if job.run is not None:
         note_collapse(job.run, report.collapsed)
     if report.collapsed:
