@@ -22,6 +22,11 @@ STDIN = "-"
 
 Method = Literal["moses", "jieba"]
 
+LearnTruecaser = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Learn a truecaser on TEXT, write it to FILE, and truecase TEXT with it."),
+]
+
 
 def command(
     language: Annotated[
@@ -32,10 +37,7 @@ def command(
     normalize: Annotated[bool, typer.Option("--normalize", help="Normalise punctuation first, as Moses does.")] = False,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower case.")] = False,
     truecaser: Annotated[Path | None, typer.Option(metavar="FILE", help="Truecase with this truecaser.")] = None,
-    learn_truecaser: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Learn a truecaser on TEXT, write it to FILE, and truecase TEXT with it."),
-    ] = None,
+    learn_truecaser: LearnTruecaser = None,
     undo_truecase: Annotated[
         bool, typer.Option("--undo-truecase", help="With --undo: begin every sentence in upper case.")
     ] = False,

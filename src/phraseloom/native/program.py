@@ -315,14 +315,9 @@ ARRANGEMENTS = (HomogeneousArrangement, HeterogeneousArrangement, InterleavedArr
 
 def attention(parts: Parts, block: Any, *, cross: bool) -> AttentionStruct:
     """An attention block: its matrices with the scales of the queries in them, its windows, and the slots of every head."""
-    if type(block) is not MultiHeadAttention:
-        raise Unsupported(f"attention {type(block).__name__}")
+    _check_attention(block)
     score, arrangement, structure = block.score, block.arrangement, block.structure
-    if type(score) not in SCORES or type(arrangement) not in ARRANGEMENTS:
-        raise Unsupported(f"attention with {type(score).__name__} and {type(arrangement).__name__}")
     layout, size = score.layout, score.layout.size
-    if max(output.taps for output in layout.queries + layout.keys + layout.values) > MAX_TAPS:
-        raise Unsupported(f"n-grams longer than {MAX_TAPS}")
     weight, bias = _scaled(score.weight, block.bias, layout.queries, size)
     split = layout.split if cross else 0
     struct = AttentionStruct(heads=structure.heads, size=size, blocks=len(structure.blocks))
@@ -375,6 +370,18 @@ def attention(parts: Parts, block: Any, *, cross: bool) -> AttentionStruct:
     struct.num_reads = len(reads)
     struct.read_order, struct.read_ahead = (parts.integers(list(column)) for column in zip(*reads, strict=True))
     return struct
+
+
+def _check_attention(block: Any) -> None:
+    """Raise Unsupported for a block that the kernels do not compute."""
+    if type(block) is not MultiHeadAttention:
+        raise Unsupported(f"attention {type(block).__name__}")
+    score, arrangement = type(block.score), type(block.arrangement)
+    if score not in SCORES or arrangement not in ARRANGEMENTS:
+        raise Unsupported(f"attention with {score.__name__} and {arrangement.__name__}")
+    layout = block.score.layout
+    if max(output.taps for output in layout.queries + layout.keys + layout.values) > MAX_TAPS:
+        raise Unsupported(f"n-grams longer than {MAX_TAPS}")
 
 
 def _scaled(

@@ -17,19 +17,21 @@ if TYPE_CHECKING:
     from phraseloom.npmt.analysis import Forced, Segmented
     from phraseloom.results import SegmentsResult
 
+SegmentedTarget = Annotated[
+    Path | None,
+    typer.Option(
+        "-t",
+        "--target",
+        metavar="FILE",
+        help="Its translation, which is segmented. Default: the model's own output.",
+    ),
+]
+
 
 def command(
     model: Model,
     source: SourceText,
-    target: Annotated[
-        Path | None,
-        typer.Option(
-            "-t",
-            "--target",
-            metavar="FILE",
-            help="Its translation, which is segmented. Default: the model's own output.",
-        ),
-    ] = None,
+    target: SegmentedTarget = None,
     phrases: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Known phrases of the pairs, s1:s2-t1:t2=kind, as in the built-in world."),

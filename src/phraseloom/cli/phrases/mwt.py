@@ -17,6 +17,11 @@ from phraseloom.text.lines import write_lines
 
 LINES = "lines.txt"
 
+ParallelFiles = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE", help="Another parallel file; write the same lines of it. Repeatable."),
+]
+
 
 def command(
     source: Source,
@@ -24,10 +29,7 @@ def command(
     links: LinkFile,
     table: Table,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder to write.")],
-    also: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Another parallel file; write the same lines of it. Repeatable."),
-    ] = None,
+    also: ParallelFiles = None,
     rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = "released",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing subset.")] = False,
 ) -> None:

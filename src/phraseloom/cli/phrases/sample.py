@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 
 SIZE, SEED = 100, 1
 
+SampledSystems = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=FILE",
+        help="NAME=FILE: translations as text, or as .jsonl from translate "
+        "--output json. Phrases are drawn from the first system.",
+    ),
+]
+
 
 def command(
     source: Annotated[str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text.")] = None,
     reference: Annotated[
         str | None, typer.Option("-r", "--reference", metavar="FILE", help="Its translation, line by line.")
     ] = None,
-    system: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE",
-            help="NAME=FILE: translations as text, or as .jsonl from translate "
-            "--output json. Phrases are drawn from the first system.",
-        ),
-    ] = None,
+    system: SampledSystems = None,
     table: Annotated[
         str | None,
         typer.Option(
