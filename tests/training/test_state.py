@@ -84,6 +84,29 @@ def test_a_plateau_of_bleu_ignores_perplexity() -> None:
     assert state.rate_factor == 0.5
 
 
+def test_another_metric_does_not_compete_with_values_of_the_one_before() -> None:
+    """A run goes on with another `best_by` or `schedule.by`: patience and the best begin anew, and the rate does not fall."""
+    schedule = {"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 2}
+    by_loss, by_bleu = (
+        toy.config(best_by="loss", schedule=schedule, bleu_every=1),
+        toy.config(best_by="perplexity", schedule={**schedule, "by": "bleu"}, bleu_every=1),
+    )
+    state = Progress()
+    for loss in (1.5, 1.6):
+        state.record_validation({"perplexity": 40.0, "loss": loss, "bleu": 20.0}, by_loss)
+    state = Progress.from_json(state.as_json(), "state.json")
+    results = [{"perplexity": 6.0 - bleu / 100, "loss": 2.0, "bleu": bleu} for bleu in (21.0, 22.0, 23.0)]
+    assert [state.record_validation(result, by_bleu) for result in results] == [True, True, True]
+    assert (state.rate_factor, state.best_update, state.worse_in_a_row) == (1, state.update, 0)
+
+
+def test_a_state_of_an_earlier_version_is_read() -> None:
+    newer = {"run", "best_by", "plateau_by"}
+    state = Progress(update=3, best_value=7.0, plateau_best=7.0)
+    earlier = {key: value for key, value in state.as_json().items() if key not in newer}
+    assert Progress.from_json(earlier, "state.json") == state
+
+
 @pytest.mark.parametrize(
     ("keys", "update", "seconds", "reason"),
     [
@@ -110,6 +133,7 @@ def test_limits(keys: dict[str, object], update: int, seconds: float, reason: st
         {**Progress().as_json(), "update": 1.5},
         {**Progress().as_json(), "update": True},
         {**Progress().as_json(), "best_value": "nan"},
+        {**Progress().as_json(), "best_by": 1},
         {**Progress().as_json(), "more": 1},
         {k: v for k, v in Progress().as_json().items() if k != "applied"},
     ],

@@ -11,6 +11,9 @@ from phraseloom.options.training import PlateauConfig, TrainingConfig
 
 __all__ = ["Progress", "better"]
 
+NEWER = frozenset({"run", "best_by", "plateau_by"})
+"""Words of the state that runs of earlier versions lack."""
+
 
 def better(name: str, value: float, best: float | None) -> bool:
     """Whether `value` of metric `name` is better than `best`: lower perplexity or loss, higher BLEU; never NaN or infinity."""
@@ -32,21 +35,25 @@ class Progress:
     validated: int = -1  # the update of the last validation
     validations: int = 0
     best_value: float | None = None
+    best_by: str | None = None  # the metric of `best_value`; None in runs of earlier versions, as `plateau_by`
     best_update: int | None = None
     worse_in_a_row: int = 0  # validations since the best, for patience
     rate_factor: float = 1.0  # plateau schedule
     plateau_wait: int = 0
     plateau_best: float | None = None
+    plateau_by: str | None = None  # the metric of `plateau_best`
     run: str | None = None  # the identity of the run in `run.json`; None in runs of earlier versions
 
     def record_validation(self, results: dict[str, Any], config: TrainingConfig) -> bool:
-        """Record a validation at the current update; True if it is the best so far."""
+        """Record a validation at the current update; True if it is the best so far, by the metric that `config` names now."""
         self.validated = self.update
         self.validations += 1
         self._plateau(results, config)
         if config.best_by not in results:  # no BLEU this time, or no finite loss
             return False
-        value = results[config.best_by]
+        if self.best_by not in (None, config.best_by):
+            self.best_value, self.worse_in_a_row = None, 0
+        self.best_by, value = config.best_by, results[config.best_by]
         if better(config.best_by, value, self.best_value):
             self.best_value, self.best_update, self.worse_in_a_row = value, self.update, 0
             return True
@@ -57,7 +64,9 @@ class Progress:
         schedule = config.schedule
         if not isinstance(schedule, PlateauConfig) or schedule.by not in results:
             return
-        value = results[schedule.by]
+        if self.plateau_by not in (None, schedule.by):
+            self.plateau_best, self.plateau_wait = None, 0
+        self.plateau_by, value = schedule.by, results[schedule.by]
         if better(schedule.by, value, self.plateau_best):
             self.plateau_best, self.plateau_wait = value, 0
             return
@@ -86,19 +95,18 @@ class Progress:
     def as_json(self) -> dict[str, Any]:
         """Plain data for `state.json`."""
         values = asdict(self)
-        if self.run is None:
-            del values["run"]
-        return {"format": 1, **values}
+        return {"format": 1} | {k: v for k, v in values.items() if not (k in NEWER and v is None)}
 
     @classmethod
     def from_json(cls, value: Any, file: Any) -> Progress:
         """The state in a parsed `state.json`; CorruptError if it is not one."""
-        names = cls.__dataclass_fields__.keys() - {"run"}
-        if not isinstance(value, dict) or value.get("format") != 1 or value.keys() - {"format", "run"} != names:
+        names = cls.__dataclass_fields__.keys() - NEWER
+        if not isinstance(value, dict) or value.get("format") != 1 or value.keys() - {"format", *NEWER} != names:
             raise CorruptError("not a training state of format 1", file=file)
-        run = value.get("run")
-        if not (run is None or isinstance(run, str)):
-            raise CorruptError(f"run is {run!r}", file=file)
+        newer = {name: value.get(name) for name in NEWER}
+        for name, word in newer.items():
+            if not (word is None or isinstance(word, str)):
+                raise CorruptError(f"{name} is {word!r}", file=file)
         whole = {
             "update",
             "applied",
@@ -118,4 +126,4 @@ class Progress:
             )
             if not fits:
                 raise CorruptError(f"{name} is {v!r}", file=file)
-        return cls(**{name: value[name] for name in names}, run=run)
+        return cls(**{name: value[name] for name in names}, **newer)
