@@ -43,6 +43,7 @@ TABLES = {
         "glorot",
         "rate",
         "regularised",
+        "updates",
         "attention",
     ),
     "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder", "orders", "orders-rate", "layers"),
@@ -158,6 +159,7 @@ WIDENED = {
     "001-parts": [("wide", "pr"), ("wide", "pr-zero")],
     "001-rate": [("wide", "pr")],
     "001-regularised": [("wide", "both")],
+    "001-updates": [("wide", "both")],
     "002-orders": [("wide-interleaved", "interleaved"), ("wide-123", "123")],
     "002-orders-rate": [("wide-interleaved", "interleaved"), ("wide-123", "123")],
 }
