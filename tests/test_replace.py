@@ -387,6 +387,15 @@ def test_two_at_once(here: Path) -> None:
     assert {p.name for p in here.iterdir()} == {"out"}
 
 
+def test_a_file_system_without_locks_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(FileProblem, match=r"this file system has no locks \(Function not implemented\)"):
+        make("out")
+
+
 def test_folders_of_ours_inside_of_folders_of_ours(here: Path) -> None:
     for name in ("user", "step"):
         Path(name).mkdir()

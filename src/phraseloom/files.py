@@ -393,6 +393,10 @@ class FolderLock:
             self._handle.seek(0)
             owner = self._handle.read(200).decode("utf-8", "replace").strip()
             self._handle.close()
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                what = f"this file system has no locks ({error.strerror or error})"
+                hint = "mount it with locks (Lustre: -o flock), or choose a folder on another one"
+                raise FileProblem(what, file=self.path.parent, hint=hint) from error
             raise FileProblem(f"the folder is in use by {owner or 'another process'}", file=self.path.parent) from error
         with suppress(OSError):  # a full disk: the lock holds without the name of its owner
             self._handle.truncate(0)

@@ -60,6 +60,7 @@ def test_a_subset_of_lines_is_that_of_the_scores(
         ("COMET", "not NAME=FILE"),
         ("COMET=a.comet,b1.comet", "2 files of scores for 1 file of translations"),
         ("BLEU=a.comet", "is a metric of --metrics"),
+        ("chrF2=a.comet", "is a metric of --metrics"),
         ("COMET=none", "none"),
     ],
 )
@@ -75,6 +76,9 @@ def test_bad_numbers_are_refused_with_their_line(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="is not a finite number") as caught:
             read_scores(tmp_path / "scores", 3)
         assert caught.value.line == 2
+    write_lines(tmp_path / "scores", ["1e308"] * 3)
+    with pytest.raises(DataError, match="the sum of these scores is not finite"):
+        read_scores(tmp_path / "scores", 3)
     write_lines(tmp_path / "scores", ["0.5", "1"])
     with pytest.raises(DataError, match="2 scores, but the translation has 3 lines"):
         read_scores(tmp_path / "scores", 3)

@@ -107,6 +107,13 @@ def test_other_numbers_of_lines_are_refused() -> None:
         evaluate({"a": [BASE[1:]]}, [REFERENCE], SCORERS)
 
 
+def test_two_metrics_of_one_name_are_refused() -> None:
+    """One language would be scored with the tokens of the other."""
+    both = [make_scorer(name) for name in ("t2t-de", "t2t-fr")]
+    with pytest.raises(UsageError, match="two metrics have the name BLEU-t2t"):
+        evaluate({"a": [BASE]}, [REFERENCE], both)
+
+
 def test_without_resamples() -> None:
     found = evaluate({"a": [BASE]}, [REFERENCE], SCORERS, by_length=ByLength(REFERENCE, (8, 16)))
     assert "bootstrap" not in found.as_json() and found.by_length is not None

@@ -269,6 +269,9 @@ def test_a_two_by_two_of_rows() -> None:
     weak = {name: {s: by_length(s, {"short": -20.0 if name in "cd" else 3.0}) for s in (1, 2, 3)} for name in "abcd"}
     found = result({"groups": weak}, claims=[wanted.model_dump(exclude_unset=True)], floor=floor)
     assert Judge(found).verdicts()[0].verdict == "not learned"
+    weak_once = {name: {1: seeds[1]} for name, seeds in weak.items()}
+    found = result({"groups": weak_once}, claims=[wanted.model_dump(exclude_unset=True)], floor=floor)
+    assert Judge(found).verdicts()[0].verdict == "not learned"
     del cells["d"]
     assert Judge(result({"groups": cells})).comparisons(wanted)[0][0].difference is None
     for changes in (

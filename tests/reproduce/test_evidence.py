@@ -316,6 +316,22 @@ def test_registered_hypotheses_are_corrected_together(tmp_path: Path) -> None:
         assert note not in evidence_table(tmp_path, tables=["002"])
 
 
+def test_a_table_at_another_scale_has_its_hypotheses_among_all(tmp_path: Path) -> None:
+    """A run at scale tiny makes no correction milder: hypotheses count as not measured until scale small is stored."""
+    name, small = "000-language-model", {"scale": "small", "table": "001"}
+    claim = {"says": "new", "metric": "bleu", "more": ["a"], "than": ["base"], "registered": "900 H1"}
+    content = table(comparison("a > base", 1.0), claim=claim)
+    content["claims"][0]["p"] = 0.04
+    store(tmp_path, {**content, **small}, "small/001")
+    before = evidence_table(tmp_path, recipes=ROOT / "recipes")
+    tiny = json.loads((COMMITTED / "small" / name / "table.json").read_bytes())
+    tiny |= {"scale": "tiny"}
+    store(tmp_path, tiny, f"tiny/{name}")
+    note = re.compile(r"if all (\d+) registered hypotheses")
+    numbers = [note.findall(text) for text in (before, evidence_table(tmp_path, recipes=ROOT / "recipes"))]
+    assert numbers[0] == numbers[1] != []
+
+
 def test_tables_that_were_never_run_are_named(tmp_path: Path) -> None:
     """Their claims are without evidence; the committed pages check that their registered hypotheses count."""
     store(tmp_path, table(comparison("a > base", 1.0)), "small/009-table1")

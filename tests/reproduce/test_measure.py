@@ -83,6 +83,8 @@ def test_the_sums_of_sentences_stand_beside_the_numbers(tmp_path: Path) -> None:
     assert series.value == {"1": 75, "2": 50}
     assert {name: rows.tolist() for name, rows in series.statistics.items()} == {n: [[int(n), 3], [0, 1]] for n in "12"}
     assert series.scorer.value(np.array([1, 2])) == 50
+    first = metric("layers.[layer=1].aer", "layers.*.rows", label="layer", form="complement", factor=100)
+    assert first.value == {"1": 75} and first.statistics.keys() == {"1"}
     single = metric("perplexity", "sums", form="exp")
     assert single.value == pytest.approx(math.exp(1.5))
     assert single.statistics[""].tolist() == [[1, 2], [5, 2]]

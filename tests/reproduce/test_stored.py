@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from phraseloom.errors import CorruptError
 from phraseloom.files import sha256_file
 from phraseloom.metrics.seeds import two_sided
 from phraseloom.reproduce.evidence import evidence_table
@@ -164,6 +165,46 @@ def test_a_claim_that_has_changed_is_judged_as_it_reads_now(tmp_path: Path) -> N
         in path.with_name("table.md").read_text()
     )
     assert judged_table(path, tmp_path) == again  # nothing to judge again
+
+
+def test_what_a_definition_no_longer_says_is_gone(tmp_path: Path) -> None:
+    """A floor, a row with the models of another and a number of the paper; whether there are sentences stays."""
+    stored = small_table(BETTER)
+    stored["floor"] = {"metric": "bleu", "at_least": {"small": 30}}
+    stored["rows"]["a"] |= {"shares": "base", "paper": {"bleu": 25.0}}
+    path = store(tmp_path / "made", stored, [judged(BETTER, "a > base", 2.0)])
+    (tmp_path / "tables").mkdir()
+    current = tmp_path / "tables" / "009-table1.yaml"
+    current.write_text(json.dumps(small_table(BETTER)))
+    content = judged_table(path, tmp_path)
+    assert content["claims"][0]["verdict"] == "between these two runs: yes"
+    assert "floor" not in content["definition"] and content["definition"]["rows"]["a"].keys() == {"label"}
+    assert content["sentences"] is None
+    again = {**stored, "rows": {**stored["rows"], "a": {**stored["rows"]["a"], "paper": {"bleu": 26.0}}}}
+    current.write_text(json.dumps(again))
+    assert judged_table(path, tmp_path)["definition"]["rows"]["a"]["paper"] == {"bleu": 26.0}
+
+
+def test_a_table_that_is_judged_again_keeps_its_sentences(tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "docs/results/tiny/003-table4", tmp_path / "tiny" / "003-table4")
+    current = definition(load_table(RECIPES / "tables" / "003-table4.yaml"))
+    current["claims"][0]["says"] += " (worded anew)"
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "003-table4.yaml").write_text(json.dumps(current))
+    content = judged_table(folder / "table.json", tmp_path)
+    assert content["claims"][0]["says"].endswith(" (worded anew)")
+    assert content["sentences"] == json.loads((folder / "table.json").read_bytes())["sentences"] is not None
+
+
+def test_a_number_that_is_missing_beside_its_sentences_is_named(tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "docs/results/tiny/003-table4", tmp_path / "table")
+    content = json.loads((folder / "table.json").read_bytes())
+    sentences = {row["row"]: row["metrics"] for row in content["rows"]}
+    entry = next(entry for metrics in sentences.values() for entry in metrics.values() if entry["seeds"].get("1"))
+    entry["seeds"]["1"] = None
+    (folder / "table.json").write_text(json.dumps(content))
+    with pytest.raises(CorruptError, match="the table says nothing"):
+        recompute(folder)
 
 
 def test_without_its_definition_a_table_keeps_its_claims(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import toy
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, ModelError, UsageError
-from phraseloom.training.checkpoint import average_checkpoints, averaged_from, last_checkpoints
+from phraseloom.training.checkpoint import average_checkpoints, is_average_of, last_checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_mean_of_the_last(finished: Path, tmp_path: Path) -> None:
         assert value.dtype == torch.float32
         assert torch.equal(value, expected.float())
     assert sorted(files.verify_manifest(tmp_path / "mean")) == ["average.json", "config.json", "model.safetensors"]
-    assert averaged_from(tmp_path / "mean") == [p.name for p in chosen]
+    assert is_average_of(tmp_path / "mean", chosen) and not is_average_of(tmp_path / "mean", chosen[1:])
 
 
 def test_order_does_not_matter(finished: Path, tmp_path: Path) -> None:
@@ -40,6 +41,21 @@ def test_order_does_not_matter(finished: Path, tmp_path: Path) -> None:
         average_checkpoints(tmp_path / name, order)
     a, b = (safetensors.torch.load_file(tmp_path / n / "model.safetensors") for n in "ab")
     assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_checkpoints_that_were_trained_again_have_no_average_yet(finished: Path, tmp_path: Path) -> None:
+    """After `--from`, a run has checkpoints of the same names and other weights."""
+    chosen = last_checkpoints(finished, 2)
+    average_checkpoints(tmp_path / "mean", chosen)
+    again = tmp_path / chosen[-1].name
+    shutil.copytree(chosen[-1], again)
+    weights = safetensors.torch.load_file(again / "model.safetensors")
+    safetensors.torch.save_file({name: value + 1 for name, value in weights.items()}, again / "model.safetensors")
+    files.write_manifest(
+        again, [path.name for path in again.iterdir() if path.is_file() and path.name != files.MANIFEST]
+    )
+    assert is_average_of(tmp_path / "mean", chosen)
+    assert not is_average_of(tmp_path / "mean", [chosen[0], again])
 
 
 def test_refusals(finished: Path, tmp_path: Path) -> None:
@@ -56,7 +72,7 @@ def test_refusals(finished: Path, tmp_path: Path) -> None:
     assert (tmp_path / "full" / "mine").exists()
     average_checkpoints(tmp_path / "mean", chosen[:1])
     average_checkpoints(tmp_path / "mean", chosen, overwrite=True)
-    assert averaged_from(tmp_path / "mean") == [path.name for path in chosen]
+    assert is_average_of(tmp_path / "mean", chosen)
     with pytest.raises(UsageError, match="no checkpoint"):
         average_checkpoints(tmp_path / "none", [])
 

@@ -37,6 +37,32 @@ def train(run: Path, *, before: list[str] | None = None, env: dict[str, str] | N
     return done.stderr
 
 
+@pytest.mark.parametrize(("asked", "threads"), [("1", 1), (None, 4)])
+def test_all_processes_have_the_threads_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, threads: int
+) -> None:
+    """Results depend on the number of threads, so OMP_NUM_THREADS holds in every process."""
+    seen: list[str] = []
+
+    def popen(_: object, *, env: dict[str, str], stdin: int) -> None:
+        del stdin
+        seen.append(env["OMP_NUM_THREADS"])
+        raise OSError("enough seen")
+
+    monkeypatch.setattr(distributed, "available_cores", lambda: 8)
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if asked:
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    before = torch.get_num_threads()
+    try:
+        with pytest.raises(OSError, match="enough seen"):
+            distributed.launch(toy.config(processes=2, micro_batches=2), ["program"], pieces=2)
+        assert (seen, torch.get_num_threads()) == ([str(threads)], threads)
+    finally:
+        torch.set_num_threads(before)
+
+
 def tensors(path: Path) -> dict[str, torch.Tensor]:
     return {k: t.double() for k, t in safetensors.torch.load_file(path).items()}
 

@@ -222,10 +222,17 @@ def test_going_back_to_nothing_moves_nothing(tmp_path: Path, name: str) -> None:
 
 def test_nothing_is_deleted_where_undone_checkpoints_are_kept(tmp_path: Path) -> None:
     toy.finish(tmp_path, toy.config(keep_last=5))
-    for _ in range(2):
+    logs = []
+    for number in range(2):
+        with (tmp_path / "metrics.jsonl").open("ab") as log:
+            log.write(b"the end of training %d" % number)
+        logs.append((tmp_path / "metrics.jsonl").read_bytes())
         checkpoint.go_back(tmp_path, "20", lambda _: None)
         toy.finish(tmp_path, toy.config(keep_last=5))
-    assert undone(tmp_path)[1:] == ["step_00000023", "step_00000023_2"]
+    aside = tmp_path / "checkpoints" / "undone"
+    names = ["metrics_00000023.jsonl", "metrics_00000023_2.jsonl"]
+    assert undone(tmp_path) == [*names, "step_00000023", "step_00000023_2"]
+    assert [(aside / name).read_bytes() for name in names] == logs
 
 
 def test_a_file_in_the_place_of_the_folder_is_said_and_nothing_moves(tmp_path: Path) -> None:

@@ -60,6 +60,12 @@ def test_signal_after_any_update_changes_no_byte(tmp_path: Path, whole: dict[str
         toy.finish(tmp_path, **stop_after(update))
     state = json.loads((tmp_path / "last" / "state.json").read_bytes())
     assert state["update"] == update
+    metrics, times = (
+        [json.loads(line) for line in (tmp_path / name).read_bytes().splitlines()]
+        for name in ("metrics.jsonl", "timing.jsonl")
+    )
+    assert times[-1]["update"] == update
+    assert times[-1]["target_tokens"] == sum(record.get("tokens", 0) for record in metrics)
     toy.finish(tmp_path)
     assert toy.result(tmp_path) == whole
 

@@ -150,7 +150,8 @@ def test_a_longer_run_makes_a_new_average(place: Path, done: Path, tmp_path: Pat
     assert (
         phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "training.max_updates=16"]) == 0
     )
-    assert runs.averaged_from(tmp_path / "run" / "averaged") == ["step_00000012", "step_00000016"]
+    origin = json.loads((tmp_path / "run" / "averaged" / "average.json").read_text())
+    assert origin["checkpoints"] == ["step_00000012", "step_00000016"]
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -186,6 +187,54 @@ def test_changed_recipe_is_taken_with_allow_changed(
     said = capsys.readouterr().err
     assert "changed since this run was started: training.batch_tokens: 200 → 300" in said
     assert load_recipe(tmp_path / "run" / "config.yaml").training.batch_tokens == 300
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["--from", "step_401", "training.schedule.peak=0.0005"], "--from step_401: no such checkpoint"),
+        (["training.freeze=[encoder]", "training.max_updates=14"], "the optimiser state is of another model"),
+        (["model.ffn_width=24", "training.max_updates=14"], "model.safetensors"),
+    ],
+)
+def test_a_change_that_fails_leaves_the_run_as_it_was(
+    place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[str], said: str
+) -> None:
+    shutil.copytree(done, tmp_path / "run", symlinks=True)
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run")]
+    before = {name: (tmp_path / "run" / name).read_bytes() for name in ("config.yaml", "run.json")}
+    assert phraseloom([*arguments, "--allow-changed", *changes]) != 0
+    assert said in one_line(capsys)
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in before} == before
+    assert phraseloom(arguments) == 0
+
+
+def test_going_back_in_a_run_that_does_not_exist_makes_none(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "--from", "best"]
+    assert phraseloom(arguments) == 2
+    assert "this run has none" in one_line(capsys)
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_an_average_of_undone_checkpoints_is_made_again(place: Path, done: Path, tmp_path: Path) -> None:
+    shutil.copytree(done, tmp_path / "run", symlinks=True)
+    before = (tmp_path / "run" / "averaged" / "model.safetensors").read_bytes()
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "--allow-changed"]
+    assert phraseloom([*arguments, "--from", "step_4", "training.schedule.peak=0.0005"]) == 0
+    assert (tmp_path / "run" / "averaged" / "model.safetensors").read_bytes() != before
+
+
+def test_a_run_too_short_for_its_average_says_so(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "training.max_updates=6"]
+    assert phraseloom(arguments) == 0
+    assert (
+        "no average: training.average_last is 2, the run has 1 checkpoint at every 4 updates" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "run" / "averaged").exists()
 
 
 def test_another_dataset_is_refused(

@@ -95,6 +95,10 @@ def test_another_metric_does_not_compete_with_values_of_the_one_before() -> None
     for loss in (1.5, 1.6):
         state.record_validation({"perplexity": 40.0, "loss": loss, "bleu": 20.0}, by_loss)
     state = Progress.from_json(state.as_json(), "state.json")
+    state.worse_in_a_row = 5
+    for config, ends in ((by_loss, True), (by_bleu, False)):
+        patient = config.model_copy(update={"patience": 5})
+        assert (state.reason_to_stop(patient, 10, 0) is not None) == ends
     results = [{"perplexity": 6.0 - bleu / 100, "loss": 2.0, "bleu": bleu} for bleu in (21.0, 22.0, 23.0)]
     assert [state.record_validation(result, by_bleu) for result in results] == [True, True, True]
     assert (state.rate_factor, state.best_update, state.worse_in_a_row) == (1, state.update, 0)

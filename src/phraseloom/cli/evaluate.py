@@ -227,7 +227,7 @@ def given_files_of(scores: Sequence[str], files: Sequence[str]) -> dict[str, lis
         own = [path for path in paths.split(",") if path]
         if not equals or not name.strip() or not own:
             raise UsageError(f"--scores {text}: not NAME=FILE", hint="such as COMET=baseline.comet,new.comet")
-        if name in result or name.lower() in ("bleu", "chrf", "ter", "bleu-tok", "bleu-t2t"):
+        if name in result or name.lower() in ("bleu", "chrf", "chrf2", "ter", "bleu-tok", "bleu-t2t"):
             raise UsageError(f"--scores: {name} is given twice, or is a metric of --metrics")
         if len(own) != len(files):
             what = f"{plural(len(own), 'file')} of scores for {plural(len(files), 'file')} of translations"

@@ -47,4 +47,6 @@ def read_scores(path: str | Path, lines: int) -> np.ndarray:
             raise DataError(f"{text.strip()[:40]!r} is not a finite number", file=path, line=number, hint=hint)
     if len(values) != lines:
         raise DataError(f"{plural(len(values), 'score')}, but the translation has {plural(lines, 'line')}", file=path)
+    if not math.isfinite(sum(values)):
+        raise DataError("the sum of these scores is not finite", file=path)
     return np.stack([np.array(values, np.float64), np.ones(lines)], axis=1)

@@ -206,7 +206,9 @@ class TrainingConfig(Config):
     valid_tokens: PositiveInt = Field(4000, description="padded target tokens of a validation batch")
     bleu_every: int = Field(0, ge=0, description="validations between translations of the validation text; 0 = never")
     bleu_beam: PositiveInt = Field(1, description="beam of those translations")
-    keep_last: PositiveInt = Field(3, description="checkpoints kept beside `best` and `last`")
+    keep_last: PositiveInt = Field(
+        3, description="newest regular checkpoints that are kept, as are the best and the newest"
+    )
     average_last: int = Field(
         0, ge=0, description="checkpoints averaged into the folder `averaged` at the end; 0 = none"
     )

@@ -68,8 +68,8 @@ def evaluate(
 
     `systems`: name → the lines of each run; `references`: the lines of each file; `bootstrap`: number of resamples, 0 for no
     intervals; `pairs`: also compare every pair of systems. `given`: scores of sentences by metric, for each run of each
-    system (`metrics/given.py`). Raises DataError if numbers of lines differ, UsageError for a
-    single resample, which has no variance.
+    system (`metrics/given.py`). Raises DataError if numbers of lines differ, UsageError for two metrics of
+    one name, and for a single resample, which has no variance.
     """
     if bootstrap == 1:
         raise UsageError("one resample has no variance", hint="--bootstrap 1000")
@@ -77,11 +77,13 @@ def evaluate(
     for name, runs in systems.items():
         for lines in runs:
             check_parallel({"the reference": references[0], f"the translation of {name}": lines})
+    every: list[AnyScorer] = [*scorers, *map(GivenScores, given or ())]
+    if twice := sorted({s.name for s in every if sum(s.name == other.name for other in every) > 1}):
+        raise UsageError(f"two metrics have the name {', '.join(twice)}", hint="evaluate them one after the other")
     counts: dict[str, list[list[np.ndarray]]] = {
         s.name: [[s.statistics(lines, references) for lines in runs] for runs in systems.values()] for s in scorers
     }
     counts |= {name: [list(runs) for runs in rows] for name, rows in (given or {}).items()}
-    every: list[AnyScorer] = [*scorers, *map(GivenScores, given or ())]
     optional: dict[str, Any] = {}
     if by_length is not None:
         scorer = next(s for s in scorers if s.name == by_length.metric)

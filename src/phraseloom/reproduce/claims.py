@@ -198,7 +198,7 @@ def _decided(judged: JudgedClaim, p_holm: float | None) -> JudgedClaim:
             verdict = "held" if all(c.agrees for c in measured) else "did not hold"
     reason = judged.reason
     one_seed = any(c.difference is not None and c.difference.one_seed for c in measured)
-    if one_seed and judged.claim.beyond:
+    if verdict in TWO_RUNS and one_seed and judged.claim.beyond:
         verdict, reason = "undecided", "one seed: these are four runs, and say nothing about training"
     elif verdict in TWO_RUNS and one_seed:
         same = not judged.claim.than

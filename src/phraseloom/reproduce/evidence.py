@@ -304,8 +304,9 @@ def _without(claims: Sequence[ClaimEvidence]) -> str:
     counts = {}
     for table in dict.fromkeys(claim.table for claim in claims):
         here = [claim for claim in claims if claim.table == table]
-        measured = [claim for claim in here if claim.scale != NO_EVIDENCE]
-        missing = sum(claim.row is None for claim in measured or here)
+        stored = [claim for claim in here if claim.place.name == MARKDOWN]
+        measured = [claim for claim in stored if claim.scale != NO_EVIDENCE]
+        missing = sum(claim.row is None for claim in measured or stored or here)
         if missing:
             counts[table] = missing
     if not counts:
@@ -327,13 +328,15 @@ def _read_claims(path: Path, recipes: Path | None) -> list[ClaimEvidence]:
 
 
 def _not_stored(claims: Sequence[ClaimEvidence], recipes: Path | None) -> list[ClaimEvidence]:
-    """The claims of the tables in `recipes` of which no scale is stored."""
+    """The claims of the tables in `recipes` of which no scale is stored, and the hypotheses of those without that of these."""
     known = {claim.table for claim in claims}
-    paths = [] if recipes is None else [path for path in all_tables(recipes) if path.stem not in known]
+    measured = {claim.table for claim in claims if claim.scale == REGISTERED}
+    paths = [] if recipes is None else [path for path in all_tables(recipes) if path.stem not in measured]
     return [
         ClaimEvidence(path.stem, NO_EVIDENCE, path, registered=claim.registered)
         for path in paths
         for claim in load_table(path).claims
+        if claim.registered or path.stem not in known
     ]
 
 

@@ -125,7 +125,8 @@ class Meter:
         scorer = Ratio(metric.form, metric.factor)
         by_sentence = self.steps.fill(metric.by_sentence, place)
         rows = list(select(content, split(by_sentence)))
-        statistics = {_label(item, metric.label, n): _sums(v) for n, (item, v) in enumerate(rows, 1)}
+        labelled = ((_label(item, metric.label, n), v) for n, (item, v) in enumerate(rows, 1))
+        statistics = {label: _sums(v) for label, v in labelled if label in values}
         for label, number in values.items():
             sums = statistics.get(label)
             if sums is None or not math.isclose(scorer.value(sums.sum(0)), number, rel_tol=1e-6, abs_tol=1e-9):

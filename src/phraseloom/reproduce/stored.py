@@ -39,6 +39,8 @@ from phraseloom.reproduce.writing import (
 
 K = TypeVar("K")
 T = TypeVar("T")
+OF_TABLE, OF_ROWS = ("claims", "floor"), ("paper", "shares")
+"""What a stored table has from its present definition."""
 ADDED = "the row was added to the table after it was run"
 
 
@@ -99,14 +101,15 @@ def judged_table(path: Path, recipes: Path | None) -> Mapping[str, Any]:
     new, old = definition(current), content.get("definition")
     if not isinstance(old, dict):
         return content
-    if all(new.get(key) == old.get(key) for key in ("claims", "floor")) and _shares(new) == _shares(old):
+    if all(new.get(key) == old.get(key) for key in ("claims", "floor")) and _judged(new) == _judged(old):
         return content
-    return as_json(read_result(path.parent, recipes))
+    return {**as_json(read_result(path.parent, recipes)), "sentences": content.get("sentences")}
 
 
-def _shares(table: Mapping[str, Any]) -> dict[str, str]:
-    """Which rows of a definition have the models of which others."""
-    return {name: row["shares"] for name, row in table.get("rows", {}).items() if row.get("shares")}
+def _judged(table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What claims need to know of the rows of a definition: the paper's numbers, and which rows have the models of others."""
+    rows = table.get("rows", {}).items()
+    return {name: found for name, row in rows if (found := {key: row[key] for key in OF_ROWS if row.get(key)})}
 
 
 def _definition_of(name: str, recipes: Path) -> TableConfig | None:
@@ -128,10 +131,12 @@ def _with_claims_of(current: TableConfig, stored: TableConfig, scale: Scale) -> 
         old[key] = {k: there.get(k, v) for k, v in new.get(key, {}).items() if k in there or k in needed} | there
     for name, row in new["rows"].items():
         if name in stored.rows:
-            old["rows"][name] |= {key: row[key] for key in ("paper", "shares") if key in row}
+            kept = {key: value for key, value in old["rows"][name].items() if key not in OF_ROWS}
+            old["rows"][name] = kept | {key: row[key] for key in OF_ROWS if key in row}
         elif name in old["rows"]:
             old["rows"][name] = {**row, "not_run": {**row.get("not_run", {}), scale: ADDED}}
-    return TableConfig.model_validate({**old, **{key: new.get(key) for key in ("claims", "floor") if key in new}})
+    kept = {key: value for key, value in old.items() if key not in OF_TABLE}
+    return TableConfig.model_validate(kept | {key: new[key] for key in OF_TABLE if key in new})
 
 
 def _stored_differences(result: Result, content: Mapping[str, Any]) -> dict[Compared, SeedDifference]:
@@ -336,6 +341,5 @@ def _check(result: Result, path: Path) -> None:
                 computed = measured.scorer.value(rows.sum(0))
                 if value is None or not math.isclose(computed, value, rel_tol=1e-6, abs_tol=1e-6):
                     where = " ".join(filter(None, (task, row, metric, label))) + f", seed {seed}"
-                    raise CorruptError(
-                        f"the sentences of {where} give {computed:g}, the table says {value:g}", file=path
-                    )
+                    says = "nothing" if value is None else f"{value:g}"
+                    raise CorruptError(f"the sentences of {where} give {computed:g}, the table says {says}", file=path)

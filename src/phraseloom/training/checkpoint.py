@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import shutil
@@ -44,10 +45,11 @@ from phraseloom.training.state import Progress
 __all__ = [
     "average_checkpoints",
     "average_tensors",
-    "averaged_from",
     "check_space",
     "disk_errors",
+    "find_checkpoint",
     "go_back",
+    "is_average_of",
     "last_checkpoints",
     "list_checkpoints",
     "load_optimizer",
@@ -190,10 +192,7 @@ def set_aside(run: Path, update: int, warn: Warn) -> list[str]:
     with disk_errors(undone):
         for path in moved:
             files.disk.mkdir(undone)
-            aside, number = undone / path.name, 1
-            while os.path.lexists(aside):
-                number += 1
-                aside = undone / f"{path.name}_{number}"
+            aside = next(name for name in _names(undone / path.name) if not os.path.lexists(name))
             move_own(path, aside)
             warn(f"{path.name} is set aside as {aside}")
         if moved:
@@ -203,12 +202,25 @@ def set_aside(run: Path, update: int, warn: Warn) -> list[str]:
     return [path.name for path in moved]
 
 
-def go_back(run: Path, name: str, warn: Warn) -> int:
-    """Set aside all checkpoints after `name` (`step_00000400`, `step_400`, `400`, `best`, `last`); return its update.
+def _names(path: Path) -> Iterator[Path]:
+    """A path, then the same with the numbers 2, 3 … before its suffix."""
+    yield path
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.stem}_{number}{path.suffix}")
 
-    The log of the undone updates is stored with them. Raises UsageError if the run has no such checkpoint, CorruptError if it
-    is incomplete; then nothing is moved.
-    """
+
+def _keep_log(path: Path, content: bytes) -> None:
+    """Write a copy of a log under a name that no other log has; the same log is written once."""
+    for name in _names(path):
+        if not os.path.lexists(name):
+            files.atomic_write_bytes(name, content)
+            return
+        if name.is_file() and not name.is_symlink() and name.read_bytes() == content:
+            return
+
+
+def find_checkpoint(run: Path, name: str) -> int:
+    """The update of a checkpoint (`step_00000400`, `step_400`, `400`, `best`, `last`). Raises UsageError if there is none."""
     present = dict(list_checkpoints(run))
     link = run / name
     if name in ("best", "last") and link.is_symlink():
@@ -218,14 +230,23 @@ def go_back(run: Path, name: str, warn: Warn) -> int:
     if update is None or update not in present:
         known = ", ".join(path.name for path in present.values()) or "none"
         raise UsageError(f"--from {name}: no such checkpoint", file=run, hint=f"this run has {known}")
+    return update
+
+
+def go_back(run: Path, name: str, warn: Warn) -> int:
+    """Set aside all checkpoints after the one that `find_checkpoint` finds by its name; return its update.
+
+    The log of the undone updates is stored with them. Raises UsageError if the run has no such checkpoint, CorruptError if it
+    is incomplete; then nothing is moved.
+    """
+    update, present = find_checkpoint(run, name), dict(list_checkpoints(run))
     _read_state(present[update], update)
     newer = [u for u in present if u > update]
     metrics = run / "metrics.jsonl"
     if newer and (run / FOLDER / UNDONE).exists():
         files.require_folder(run / FOLDER / UNDONE)
     if newer and metrics.is_file():
-        copy = run / FOLDER / UNDONE / f"metrics_{max(newer):08d}.jsonl"
-        files.atomic_write_bytes(copy, metrics.read_bytes())
+        _keep_log(run / FOLDER / UNDONE / f"metrics_{max(newer):08d}.jsonl", metrics.read_bytes())
     set_aside(run, update + 1, warn)
     return update
 
@@ -339,14 +360,19 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
         for name in shared:
             files.atomic_write_bytes(folder / name, (last / name).read_bytes())
         files.atomic_write_bytes(folder / WEIGHTS, safetensors.torch.save(tensors))
-        origin = [path.resolve().name for path in checkpoints]
-        files.atomic_write_json(folder / ORIGIN, {"format": 1, "checkpoints": origin})
+        origin = {"checkpoints": [path.resolve().name for path in checkpoints], "weights": _weights(checkpoints)}
+        files.atomic_write_json(folder / ORIGIN, {"format": 1, **origin})
         files.write_manifest(folder, [*shared, WEIGHTS, ORIGIN])
 
 
-def averaged_from(folder: Path) -> list[str]:
-    """The names of the checkpoints of an averaged model folder; empty for other folders."""
+def _weights(checkpoints: Sequence[Path]) -> list[str]:
+    """What the manifests say of the weights; checkpoints that were trained again have their names, not their weights."""
+    return [str(files.read_manifest(path)[WEIGHTS]["sha256"]) for path in checkpoints]
+
+
+def is_average_of(folder: Path, checkpoints: Sequence[Path]) -> bool:
+    """Whether a folder has the mean of these checkpoints, with the weights that they have now."""
     if not (folder / files.MANIFEST).is_file() or not (folder / ORIGIN).is_file():
-        return []
+        return False
     value = files.read_json(folder / ORIGIN, "origin of an average")
-    return [str(name) for name in value.get("checkpoints", [])] if isinstance(value, dict) else []
+    return isinstance(value, dict) and value.get("weights") == _weights(checkpoints)

@@ -486,7 +486,7 @@ def launch(config: TrainingConfig, command: Sequence[str] | None = None, *, piec
     command = list(command or [sys.executable, "-m", "phraseloom", *sys.argv[1:]])
     for rank in range(1, size):
         place = {"RANK": str(rank), "WORLD_SIZE": str(size), PORT: str(store.port), PARENT: str(os.getpid())}
-        threads = str(max(1, available_cores() // size))
+        threads = str(torch.get_num_threads())  # of every process alike: results depend on it
         env = {**os.environ, **place, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         world.children.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL))
     try:

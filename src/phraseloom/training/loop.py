@@ -138,7 +138,7 @@ def train(job: TrainingJob) -> str:
         rotate(job)
         return reason
     except (InterruptedRun, ValidationInterrupted):
-        save(job)
+        _save_with_time(job)
         raise InterruptedRun(
             f"stopped by {job.stop.name or 'a signal'} after update {job.state.update}, all saved",
             hint="the same command resumes from there",
@@ -148,7 +148,7 @@ def train(job: TrainingJob) -> str:
         raise
     except PhraseloomError as error:
         if not _of_run_folder(error, job):  # out of memory, another process is lost, a damaged dataset:
-            save(job)  # the weights are those after the last whole update
+            _save_with_time(job)  # the weights are those after the last whole update
         raise
 
 
@@ -283,6 +283,14 @@ def save(job: TrainingJob) -> None:
     _write(job)
     if job.run is not None:
         link(job.run, job.state)
+
+
+def _save_with_time(job: TrainingJob) -> None:
+    """Save, with the time and the tokens until now: a resumed run counts on from the last record."""
+    settle(job)
+    if job.log is not None:
+        job.log.timing(job.state.update)
+    save(job)
 
 
 def _write(job: TrainingJob) -> None:

@@ -22,7 +22,7 @@ from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.mixture import mixture_of
-from phraseloom.errors import CorruptError, FileProblem, UsageError
+from phraseloom.errors import CorruptError, FileProblem, UsageError, plural
 from phraseloom.losses.guided import Guide
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.device import SLOW, bf16_cost
@@ -35,7 +35,7 @@ from phraseloom.phrases.source import Segmenter
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
-from phraseloom.training.checkpoint import average_checkpoints, averaged_from
+from phraseloom.training.checkpoint import average_checkpoints, is_average_of
 from phraseloom.training.compiled import obstacle
 from phraseloom.training.dataset import batches_of, line_tags, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
@@ -46,6 +46,7 @@ from phraseloom.training.node import NodeMemory
 from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.prefetch import Prefetcher
 from phraseloom.training.run_folder import (
+    accept_changes,
     note_collapse,
     note_pieces,
     note_start,
@@ -104,6 +105,8 @@ def run_recipe(
             job = make_job(recipe, dataset, run, world, stop, begun)
         stack.callback(job.close)
         job.lock = lock
+        if lock is not None and begun.is_changed:
+            accept_changes(recipe, run, dataset.fingerprint)
         _say_first(job, recipe, dataset.tokenizer, begun)
         begun.forget_tensors()
         reason = train_or_skip(job)
@@ -122,6 +125,8 @@ class Beginning:
 
     pieces: int | None
     """Micro-batches of an update; None: one for each process."""
+    is_changed: bool = False
+    """Whether the recipe or the dataset differs from that of the folder."""
     notices: list[str] = field(default_factory=list)
     """For the log: what the recipe, or `go_back_to`, has changed since the run was started."""
     transfers: list[Transfer] = field(default_factory=list)
@@ -140,10 +145,13 @@ def begin(recipe: AnyRecipe, run: Path, dataset: Dataset, *, allow_changed: bool
     """Create the folder of a run, or check that it belongs to the recipe, and read the weights that it begins with."""
     begun = Beginning(pieces=recipe.training.pieces)
     check_names(recipe, dataset.tokenizer)
+    if go_back_to is not None:
+        checkpoint.find_checkpoint(run, go_back_to)
     if not checkpoint.list_checkpoints(run):
         begun.transfers = read_transfers(recipe, dataset.tokenizer)
         begun.start = read_start(recipe, dataset.tokenizer)
     changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
+    begun.is_changed = bool(changed)
     begun.notices = [f"changed since this run was started: {change}" for change in changed]
     note_transfers(run, begun.transfers)
     if begun.start is not None:
@@ -480,8 +488,14 @@ def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
     """Average the last checkpoints, unless the average is up to date."""
     run, count = job.run, recipe.training.average_last
     assert run is not None
+    if not count:
+        return
     every = recipe.training.checkpoint_every
     chosen = [path for update, path in checkpoint.list_checkpoints(run) if update % every == 0][-count:]
-    if 1 < count <= len(chosen) and averaged_from(run / AVERAGED) != [path.name for path in chosen]:
+    if len(chosen) < count:
+        if job.display is not None:
+            has = f"the run has {plural(len(chosen), 'checkpoint')} at every {every} updates"
+            job.display.say(f"no average: training.average_last is {count}, {has}")
+    elif not is_average_of(run / AVERAGED, chosen):
         average_checkpoints(run / AVERAGED, chosen, overwrite=True)
         job.say(f"the mean of the last {count} checkpoints is in {run / AVERAGED}")

@@ -27,6 +27,7 @@ from phraseloom.training.embeddings import Transfer
 from phraseloom.training.start_from import StartingPoint
 
 __all__ = [
+    "accept_changes",
     "note_collapse",
     "note_pieces",
     "note_start",
@@ -43,7 +44,8 @@ CONFIG, FACTS = "config.yaml", "run.json"
 def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
     """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
 
-    Returns the accepted differences. Raises UsageError for a change of the training steps, unless `allow_changed`.
+    Returns the differences, which `accept_changes` writes once it is clear that the run can go on with them. Raises UsageError
+    for a change of the training steps, unless `allow_changed`.
     """
     new = recipe.model_dump(mode="json")
     for name in (CONFIG, FACTS):
@@ -72,10 +74,14 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
             file=run,
             hint="choose another --run folder, or give --allow-changed to continue with the changes",
         )
-    if refused or allowed:
-        files.atomic_write_json(run / FACTS, {**facts, "dataset": fingerprint})
-        files.atomic_write_text(run / CONFIG, dump_yaml(new))
     return refused + allowed
+
+
+def accept_changes(recipe: AnyRecipe, run: Path, fingerprint: str) -> None:
+    """Write the recipe and the dataset with which a run goes on into its folder."""
+    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    files.atomic_write_json(run / FACTS, {**facts, "dataset": fingerprint})
+    files.atomic_write_text(run / CONFIG, dump_yaml(recipe.model_dump(mode="json")))
 
 
 def _facts(fingerprint: str) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class Progress:
             return f"{config.max_updates} updates are done"
         if config.max_epochs and self.update >= config.max_epochs * updates_per_epoch:
             return f"{config.max_epochs} epochs are done"
-        if config.patience and self.worse_in_a_row >= config.patience:
+        patient = config.patience and self.worse_in_a_row >= config.patience
+        if patient and self.best_by in (None, config.best_by):  # with another metric, patience begins again
             return f"no better {config.best_by} in {config.patience} validations"
         if config.max_minutes and seconds >= 60 * config.max_minutes:
             return f"{config.max_minutes:g} minutes are over"
