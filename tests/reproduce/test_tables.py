@@ -59,6 +59,7 @@ TABLES = {
         "tatoeba",
         "french",
         "converged",
+        "annealed",
         "rivals",
         "losses",
         "phrases",
