@@ -48,6 +48,15 @@ def tiny_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
+def bpe_tokenizer() -> Tokenizer:
+    """A joint tokenizer of subword-nmt; `★` is unknown to it, also inside a word."""
+    from phraseloom.options.text import SubwordNmtConfig, TextConfig
+    from phraseloom.text.tokenizer import learn_subwords
+
+    subwords = learn_subwords(LINES, SubwordNmtConfig(merges=20))
+    return Tokenizer(TextConfig(), "en", "de", subwords, subwords)
+
+
 @contextlib.contextmanager
 def training_in_this_process() -> Iterator[pytest.MonkeyPatch]:
     """Whole runs on one core in the process of the tests; torch's settings, which a run changes, are restored."""

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from phraseloom.config import Config, parse_yaml, set_override, validate
 from phraseloom.errors import ConfigError, FileProblem
 from phraseloom.recipe import load_recipe
+from phraseloom.training.run_folder import dump_yaml
 
 RECIPE = """\
 name: toy
@@ -67,6 +68,26 @@ def test_an_item_of_a_list_is_set_by_its_number(recipe: Path) -> None:
     assert value == {"a": [[1, 5], {"b": 6}]}
 
 
+def test_a_key_below_a_line_of_one_word_is_refused(recipe: Path) -> None:
+    """`model.attention.backend=explicit` would make attention that is not phrasal of `attention: queryk …`."""
+    with pytest.raises(
+        ConfigError, match="'queryk heterogeneous 1-2' here, which has no keys; to replace it by a mapping"
+    ):
+        load_recipe(recipe, ["model.attention=queryk heterogeneous 1-2", "model.attention.backend=explicit"])
+    init = load_recipe(recipe, ["model.init=xavier_uniform", "model.init.embeddings=small_uniform"]).model.init
+    assert (init.kind, init.embeddings) == ("xavier_uniform", "small_uniform")
+    assert load_recipe(recipe, ["model.phrases=null", "model.phrases.glance=mean"]).model.phrases.glance == "mean"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["1e-3", "2E5", "1.5e3", "017", "9:59", "yes", "1_000"])
+def test_a_name_that_reads_like_a_number_is_written_in_quotes(name: str, recipe: Path) -> None:
+    """A run reads its own configuration again."""
+    loaded = load_recipe(recipe, [f'name="{name}"'])
+    written = recipe.with_name("config.yaml")
+    written.write_text(dump_yaml(loaded.model_dump(mode="json")))
+    assert load_recipe(written) == loaded
+
+
 @pytest.mark.parametrize(
     ("override", "what"),
     [
@@ -85,7 +106,7 @@ def test_an_item_of_a_list_is_set_by_its_number(recipe: Path) -> None:
         ("data.train=[]", "data.train: should have at least 1 item"),
         ("data.train={source: a, target: b}", "data.train: should be a list; put it in [ ]"),
         ("data.train=[{source: a}]", "key data.train.0.target is missing"),
-        ("name.x=1", "name: should be text"),
+        ("name.x=1", "name is 'toy' here, which has no keys; to replace it by a mapping, write name={…}"),
         ("training.schedule.kind=cosin", "training.schedule.kind: 'cosin' is not known; did you mean cosine?"),
         ("training.schedule.kind=x", "one of inverse_sqrt, inverse_sqrt_peak, constant, plateau, cosine, linear"),
         ("training.schedule={peak: 1}", "key training.schedule.kind is missing; one of inverse_sqrt, "),

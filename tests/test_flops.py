@@ -345,6 +345,34 @@ def test_the_plain_count_is_the_formulas_of_the_paper(name: str) -> None:
     assert added == 3 * paper_flop(with_phrases, 13, 9, count)
 
 
+@pytest.mark.usefixtures("plain_layers")
+@pytest.mark.parametrize("transparent", [True, False])
+def test_the_layers_of_a_recurrent_encoder_read_no_phrases(transparent: bool) -> None:
+    """Combination networks are in the decoder alone. Without a scorer, the layers compute what the formulas say."""
+    model_config = ModelConfig.model_validate(
+        {
+            "width": 64, "heads": 4, "ffn_width": 128, "encoder": {"kind": "recurrent", "layers": 3}, "decoder": {"layers": 2},
+            "phrases": {"attention": "none", "transparent": transparent},
+        }
+    )  # fmt: skip
+    for cost in (flops.training_flop, partial(flops.decoding_flop, beam=2)):
+        formulas, computed = (cost(model_config, VOCABULARY, [(24, 19)], computed=c) for c in (False, True))
+        assert formulas == computed
+
+
+@pytest.mark.parametrize("backend", ["auto", "fused"])
+def test_the_count_does_not_depend_on_the_backend(backend: str) -> None:
+    """With attention dropout in training, and without it in search; at a length at which `auto` is fused."""
+    explicit, other = (
+        ModelConfig.model_validate({**config("queryk heterogeneous 1-2").model_dump(), "attention": {"backend": b}})
+        for b in ("explicit", backend)
+    )
+    pairs = [(520, 7)]
+    assert flops.training_flop(other, VOCABULARY, pairs) == flops.training_flop(explicit, VOCABULARY, pairs)
+    searches = [flops.decoding_flop(c, VOCABULARY, pairs, beam=2) for c in (explicit, other)]
+    assert searches[0] == searches[1]
+
+
 def test_time_of_table_2_is_its_flop() -> None:
     """At the paper's size an update has 1.74 times the FLOP of the base; Table 2 says 1.75 times the time."""
     base = ModelConfig.model_validate({"preset": "base"})

@@ -11,7 +11,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -193,8 +193,10 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_INT, _FLOAT)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(_INT, _WHOLE, list("-+0123456789"))
-_Loader.add_implicit_resolver(_FLOAT, _NUMBER, list("-+0123456789."))
+NUMBERS = ((_INT, _WHOLE, list("-+0123456789")), (_FLOAT, _NUMBER, list("-+0123456789.")))
+"""What is a number in our YAML: tag, pattern, first characters."""
+for _resolver in NUMBERS:
+    _Loader.add_implicit_resolver(*_resolver)
 
 
 @lru_cache(maxsize=256)  # a table of `reproduce` reads the recipes under its own once for each training
@@ -264,11 +266,19 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], Places]:
     return value, places
 
 
-def set_override(value: dict[str, Any], text: str) -> KeyPath:
+def _no_mapping(path: KeyPath, word: Any) -> dict[str, Any] | None:
+    del path, word
+    return None
+
+
+def set_override(
+    value: dict[str, Any], text: str, expand: Callable[[KeyPath, Any], dict[str, Any] | None] = _no_mapping
+) -> KeyPath:
     """Apply `key.sub=value` (value in YAML) to nested plain data; return the path that was set.
 
     A new `kind` clears its mapping, as in `merge`: the other keys belong to another variant. Items of lists are named by
-    their number, from 0, and must exist. Raises ConfigError.
+    their number, from 0, and must exist. `expand`: one word at a path as a mapping, None if it is none. Raises
+    ConfigError, also for a key below a word that is no mapping: the word would be lost.
     """
     name, equals, raw = text.partition("=")
     place = Place(override=text)
@@ -288,7 +298,11 @@ def set_override(value: dict[str, Any], text: str) -> KeyPath:
         path = (*path, _step(target, path, step, place))
         inner = value_at(target, path[-1:], None)
         if not isinstance(inner, dict | list):
-            target[path[-1]] = inner = {}
+            mapping = {} if inner is None else expand(path, inner)
+            if mapping is None:
+                hint = f"to replace it by a mapping, write {dotted(path)}={{…}} with all its keys"
+                raise place.problem(f"{dotted(path)} is {inner!r} here, which has no keys", hint=hint)
+            target[path[-1]] = inner = mapping
         target = inner
     path = (*path, _step(target, path, steps[-1], place))
     if path[-1] == "kind" and target.get("kind") != parsed:

@@ -13,6 +13,7 @@ PhraseloomError            exit 1   something went wrong that the user can fix
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 __all__ = [
@@ -36,8 +37,17 @@ def plural(number: int, noun: str) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """`text` with control characters escaped (`\\x1b`), so that a message cannot control a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    """`text` with control characters escaped (`\\x1b`), so that a message cannot control a terminal.
+
+    Spaces of all widths and joiners are text: French has no-break spaces, Persian has non-joiners.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if _is_text(c) else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
+def _is_text(character: str) -> bool:
+    return character.isprintable() or character in "\u200c\u200d" or unicodedata.category(character) == "Zs"
 
 
 class PhraseloomError(Exception):

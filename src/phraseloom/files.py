@@ -165,13 +165,13 @@ def atomic_write_bytes(path: str | Path, data: bytes | memoryview) -> None:
 
 
 def atomic_write_text(path: str | Path, text: str) -> None:
-    """Write `text` as UTF-8, byte for byte (no newline translation)."""
-    atomic_write_bytes(path, text.encode("utf-8"))
+    """Write `text` as UTF-8, byte for byte (no newline translation). Bytes of names that are not UTF-8 become `\\udcff`."""
+    atomic_write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def json_bytes(value: Any) -> bytes:
     """`value` as JSON, keys in the given order, one final newline."""
-    return (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8")
+    return (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def atomic_write_json(path: str | Path, value: Any) -> None:
@@ -223,6 +223,15 @@ def require_file(path: str | Path, what: str = "file") -> Path:
         raise FileProblem(f"{what} cannot be opened: {error}", file=path) from error
     if not os.access(path, os.R_OK):
         raise FileProblem(f"{what} is not readable: permission denied", file=path)
+    return path
+
+
+def require_regular_file(path: str | Path, what: str = "text file") -> Path:
+    """`path`, if it is a readable file that can be read again; a pipe or device cannot. Raises FileProblem with the reason."""
+    path = require_file(path, what)
+    if not path.is_file():
+        what = f"this is a pipe or device; a {what} is needed, because it is read more than once"
+        raise FileProblem(what, file=path)
     return path
 
 

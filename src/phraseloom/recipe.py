@@ -22,7 +22,7 @@ from phraseloom.config import Config, Place, Places, Whole, merge, one_of, read_
 from phraseloom.options.data import DataConfig, TextDataConfig
 from phraseloom.options.decoding import AUTO, DecodingConfig, GenerationConfig
 from phraseloom.options.language_model import LanguageModelConfig
-from phraseloom.options.model import ModelConfig, WordOrPhraseConfig
+from phraseloom.options.model import ModelConfig, WordOrPhraseConfig, mapping_of
 from phraseloom.options.training import TrainingConfig
 
 FORMAT = 1
@@ -186,7 +186,7 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
     elif has_base:
         value, places = _over_base(base_of(path, base, places), str(base), value, places)
     for override in sorted(overrides, key=lambda text: not text.partition("=")[0].strip().endswith(".kind")):
-        changed = set_override(value, override)
+        changed = set_override(value, override, mapping_of)
         places = {k: p for k, p in places.items() if k[: len(changed)] != changed}
         for above in (changed[:n] for n in range(1, len(changed))):
             if above not in places or places[above].text is not None:  # now a mapping

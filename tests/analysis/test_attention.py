@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.helpers import LINES, tiny_tokenizer
+from tests.helpers import LINES, bpe_tokenizer, tiny_tokenizer
 
 from phraseloom.analysis import attention
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
@@ -20,7 +20,8 @@ from phraseloom.layers.attention.structure import Structure
 from phraseloom.models.build import build_model
 from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.segmenters import TreeSegmenter
-from phraseloom.text.vocabulary import BOS
+from phraseloom.phrases.source import word_of_piece
+from phraseloom.text.vocabulary import BOS, UNK
 
 SIZES = {"width": 16, "heads": 4, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 2}}
 RECURRENT = {"kind": "recurrent", "layers": 2, "cell": "lstm"}
@@ -116,6 +117,19 @@ def test_rows_are_those_of_the_steps_of_search(translator: Translator) -> None:
                     unigram = weights[0, :, structure.query_orders.index(1)].numpy()
                     np.testing.assert_allclose(slots[:, t], unigram, rtol=0, atol=1e-5)
         assert all(slots.shape[1] == len(target_ids) + 1 for slots in attended.slots)
+
+
+def test_unknown_pieces_stay_in_their_words() -> None:
+    tokenizer = bpe_tokenizer()
+    torch.manual_seed(4)
+    model = build_model(ModelConfig.model_validate(SIZES), *[len(tokenizer.source.vocabulary)] * 2)
+    source, target = "th★e cow ", " a c★w"
+    (attended,) = forced_attention(Translator(model, tokenizer), [source], [target])
+    for side, line, words in (
+        (tokenizer.source, source, attended.source_word),
+        (tokenizer.target, target, attended.target_word),
+    ):
+        assert UNK in side.encode(line) and words == word_of_piece(side, line, side.encode(line))
 
 
 def same(found: Iterator[Attended], expected: list[Attended]) -> None:

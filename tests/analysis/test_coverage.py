@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.helpers import tiny_tokenizer
+from tests.helpers import bpe_tokenizer, tiny_tokenizer
 
 from phraseloom.analysis.coverage import (
     GoldSpan,
@@ -314,6 +314,14 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
     next(broken.model.parameters()).data.fill_(float("nan"))
     with pytest.raises(ModelError, match="NaN"):
         measure(broken, SOURCES, TARGETS, phrases)
+
+
+def test_unknown_pieces_stay_in_their_words(tmp_path: Path) -> None:
+    tokenizer = bpe_tokenizer()
+    config = ModelConfig.model_validate({"preset": "tiny", "attention": "queryk heterogeneous 1-2"})
+    model = Translator(build_model(config, *[len(tokenizer.source.vocabulary)] * 2), tokenizer)
+    with pytest.raises(DataError, match="sentence 1 has 2 and 3 words"):
+        measure(model, [" th★e c★w"], ["a c★★w ."], read_phrases(["1:3"], file="f"))
 
 
 def test_long_sentences_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.analysis.explain_kinds import (
     translator_of,
     tree_translator,
 )
-from tests.helpers import tiny_tokenizer
+from tests.helpers import bpe_tokenizer, tiny_tokenizer
 
 from phraseloom.analysis.activation import activation_shares
 from phraseloom.analysis.alignment import align_pairs
@@ -33,6 +33,7 @@ from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.models import tasks
 from phraseloom.npmt.analysis import of_pairs
 from phraseloom.options.model import ModelConfig
+from phraseloom.phrases.source import word_of_piece
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import EOS
 
@@ -116,6 +117,19 @@ def test_every_kind_of_model_has_a_view(kind: str, target: str | None, tokenizer
     assert any("no attention" in note or "no source tokens" in note for note in view["notes"]) == silent
     if not silent:
         assert view["word_links"] and view["phrase_links"]
+
+
+@pytest.mark.parametrize("kind", ["token", "segmental"])
+@pytest.mark.parametrize("target", ["the c★w sleeps .", None])
+def test_unknown_pieces_stay_in_their_words(kind: str, target: str | None) -> None:
+    tokenizer = bpe_tokenizer()
+    view = view_of(translator_of(kind, tokenizer), "the ★ld m★n sleeps .", target)
+    assert view["source_words"] == ["the", "★ld", "m★n", "sleeps", "."]
+    line, ids = "the ★ld m★n sleeps .", tokenizer.source.encode("the ★ld m★n sleeps .")
+    assert [word for word in view["source_word"] if word is not None] == word_of_piece(tokenizer.source, line, ids)
+    assert target is None or view["target_words"] == target.split()
+    assert {source for source, _, _ in view["word_links"]} <= set(range(5))
+    assert view["word_links"]
 
 
 def check_lengths(view: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.bridges import marian
 
-from phraseloom.bridges.from_marian import import_marian
+from phraseloom.bridges.from_marian import IGNORED, import_marian
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import PhraseloomError
 from phraseloom.models.store import load_model
@@ -233,16 +233,70 @@ def test_what_does_not_fit_is_refused(folders: Any, name: str, tmp_path: Path) -
 
 def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) -> None:
     shutil.copytree(folders("small")[0], tmp_path / "theirs")
-    _edit("generation_config.json", no_repeat_ngram_size=3, early_stopping=True, bad_words_ids=[[5]])(
-        tmp_path / "theirs"
-    )
+    _edit(
+        "generation_config.json",
+        repetition_penalty=1.2,
+        early_stopping=True,
+        bad_words_ids=[[5]],
+        sequence_bias=[[[5], -3.0]],
+        exponential_decay_length_penalty=[5, 1.1],
+        force_words_ids=[[6]],
+        guidance_scale=1,
+        stop_strings=[],
+        eos_token_id=[0, 7],
+    )(tmp_path / "theirs")
     notes = import_marian(tmp_path / "theirs", tmp_path / "ours").notes
     assert notes == (
-        "no_repeat_ngram_size: 3",
+        "repetition_penalty: 1.2",
+        "sequence_bias: [[[5], -3.0]]",
+        "exponential_decay_length_penalty: [5, 1.1]",
+        "force_words_ids: [[6]]",
         "bad_words_ids besides the padding token",
         "outputs with the padding token, which is never produced here",
+        "eos_token_id: [0, 7]",
         "early_stopping: True",
     )
+
+
+def test_all_settings_of_generate_are_known() -> None:
+    """Each is read, named if it is left out, or changes no output of a search."""
+    from transformers import GenerationConfig, __version__
+
+    if __version__ < "5":
+        pytest.skip("earlier versions have other settings")
+
+    read = {
+        "bad_words_ids", "decoder_start_token_id", "early_stopping", "eos_token_id", "forced_eos_token_id",
+        "length_penalty", "max_length", "max_new_tokens", "min_length", "min_new_tokens", "no_repeat_ngram_size",
+        "num_beams", "pad_token_id", "renormalize_logits",
+    }  # fmt: skip
+    of_samples = {
+        "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff",
+    }  # fmt: skip
+    without_effect = {
+        "_from_model_config", "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight",
+        "assistant_lookbehind", "bos_token_id", "cache_config", "cache_implementation", "compile_config",
+        "continuous_batching_config", "disable_compile", "is_assistant", "low_memory", "max_cache_len",
+        "max_matching_ngram_size", "num_assistant_tokens", "num_assistant_tokens_schedule", "output_attentions",
+        "output_hidden_states", "output_logits", "output_scores", "prefill_chunk_size", "prompt_lookup_num_tokens",
+        "remove_invalid_values", "return_dict_in_generate", "speculation_type", "target_lookbehind",
+        "transformers_version", "use_cache", "use_mtp",
+    }  # fmt: skip
+    known = read | of_samples | without_effect | set(IGNORED)
+    assert not set(GenerationConfig().to_dict()) - known
+
+
+def test_the_least_length_and_ngrams_are_those_of_transformers(tmp_path: Path) -> None:
+    marian.write_folder(tmp_path / "theirs", renormalize=False)
+    _edit("generation_config.json", min_new_tokens=9, min_length=30, no_repeat_ngram_size=2)(tmp_path / "theirs")
+    imported = import_marian(tmp_path / "theirs", tmp_path / "ours")
+    assert imported.notes == ()
+    check_outputs((tmp_path / "theirs", tmp_path / "ours"), "edited", 30)
+    translations = Translator.from_pretrained(tmp_path / "ours").translate([s for s, _ in marian.world()[:30]])
+    assert min(len(t.tokens) for t in translations) == 9
+    _edit("generation_config.json", renormalize_logits=True)(tmp_path / "theirs")
+    notes = import_marian(tmp_path / "theirs", tmp_path / "again").notes
+    assert notes == ("renormalize_logits of what min_length and no_repeat_ngram_size leave",)
 
 
 def test_an_imported_model_is_a_model_like_ours(folders: Any, tmp_path: Path) -> None:

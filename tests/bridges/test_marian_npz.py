@@ -41,6 +41,17 @@ def test_logits_and_outputs(folders: tuple[Path, Path], tmp_path: Path, capsys: 
     check_outputs((theirs, tmp_path / "ours"), "small", 40)
 
 
+def test_settings_of_the_decoder_without_a_counterpart_are_named(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(folders[1], tmp_path / "marian")
+    decoder = tmp_path / "marian/decoder.yml"
+    settings = decoder.read_text()
+    decoder.write_text(settings + "word-penalty: 0\noutput-sampling: []\n")
+    assert import_marian(tmp_path / "marian", tmp_path / "ours").notes == ()
+    decoder.write_text(settings + "word-penalty: 0.5\noutput-sampling: [full]\n")
+    notes = import_marian(tmp_path / "marian", tmp_path / "again").notes
+    assert notes == ("word-penalty: 0.5", "output-sampling: ['full']")
+
+
 @pytest.mark.full
 def test_500_sentences(tmp_path: Path) -> None:
     theirs = marian.without_pad(marian.write_folder(tmp_path / "theirs", "wide"))

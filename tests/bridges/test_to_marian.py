@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,16 @@ from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.bridges.from_marian import import_marian
 from phraseloom.bridges.to_marian import export_marian
+from phraseloom.cli.main import run
 from phraseloom.config import validate
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import ModelError
-from phraseloom.models.store import load_model, save_model
+from phraseloom.models.store import change_generation, load_model, save_model
 from phraseloom.models.tasks import build
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
+from phraseloom.text.extension import add_tags
+from phraseloom.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
@@ -59,7 +64,6 @@ def test_outputs_are_ours(options: dict[str, Any], tmp_path: Path) -> None:
     rules = {
         "stop": "transformers",
         "length_penalty": {"kind": "sockeye", "alpha": 1.0, "beta": 0.0},
-        "min_length": {"constant": 0},
     }
     ours = Translator.from_pretrained(path, max_length={"constant": 18}, **rules)
     batch = tokenizer(LINES, return_tensors="pt", padding=True)
@@ -83,6 +87,43 @@ def test_there_and_back_are_the_same_parameters(tmp_path: Path) -> None:
     again = dict(after.named_parameters())
     for name, parameter in before.named_parameters():
         assert torch.equal(parameter, again[name]), name
+
+
+def test_settings_of_the_search_go_or_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, theirs = random_model(tmp_path / "model"), tmp_path / "theirs"
+
+    def convert(**options: Any) -> tuple[dict[str, Any], list[str]]:
+        change_generation(path, options)
+        assert run(["convert", "to-marian", str(path), str(theirs), "--overwrite"]) == 0
+        return json.loads((theirs / "generation_config.json").read_bytes()), capsys.readouterr().err.splitlines()
+
+    begin = "left out, as there is no such setting: "
+    written, notes = convert()
+    assert (written["min_length"], written["no_repeat_ngram_size"]) == (2, 0)
+    assert notes == [
+        f"{begin}length_penalty: {{'kind': 'wu', 'alpha': 0.6}}", f"{begin}stop: finished", f"{begin}max_length: 2,20",
+    ]  # fmt: skip
+    same = {"length_penalty": {"kind": "none"}, "stop": "transformers", "max_length": {"constant": 30}}
+    written, notes = convert(**same, min_length={"constant": 4}, no_repeat_ngram_size=3)
+    assert notes == []
+    expected = {"min_length": 5, "max_length": 32, "no_repeat_ngram_size": 3, "length_penalty": 0.0}
+    assert {name: written[name] for name in expected} == expected
+    import_marian(theirs, tmp_path / "again")
+    again = json.loads((tmp_path / "again/generation_config.json").read_bytes())
+    assert again["min_length"] == {"factor": 0.0, "constant": 4} and again["no_repeat_ngram_size"] == 3
+    written, notes = convert(sample=True, n_best=2, min_length={"factor": 0.5, "constant": 2}, unknown="replace")
+    assert written["min_length"] == 0
+    assert notes == [f"{begin}{it}" for it in ("n_best: 2", "sample: True", "min_length: 0.5,2", "unknown: replace")]
+
+
+def test_a_model_with_tags_is_refused(tmp_path: Path) -> None:
+    subwords = add_tags(tiny_tokenizer(tmp_path / "tokenizer").source.subwords, ["<2de>", "<2fr>"])
+    tokenizer = Tokenizer(TextConfig(), "en", "de", subwords, subwords, tags=["<2de>", "<2fr>"])
+    config = validate(ModelConfig, {"preset": "tiny", "norm": "post"})
+    save_model(tmp_path / "model", build(config, tokenizer), config, tokenizer)
+    with pytest.raises(ModelError, match=r"a source with tags \(<2de>, <2fr>\), which MarianMT cannot compute"):
+        export_marian(tmp_path / "model", tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,45 @@ def test_a_path_of_the_wrong_kind(
     assert snapshot(tmp_path) == before
 
 
+# (verb, arguments with {} for a text that is read more than once)
+READ_AGAIN = [
+    ("align", ["train", "-s", "{}", "-t", "good.txt", "-o", "out"]),
+    ("align", ["apply", "model", "-s", "good.txt", "-t", "{}", "-o", "out"]),
+    ("decontaminate", ["-s", "{}", "-t", "good.txt", "--held-out-source", "held.txt", "-o", "out"]),
+    ("embeddings", ["check", "{}"]),
+    ("embeddings", ["check", "good.vec", "--text", "{}"]),
+    ("embeddings", ["train", "{}", "--min-count", "1", "-o", "out.vec"]),
+    ("fertility", ["train", "model", "-s", "{}", "--labels", "good.txt", "-o", "out"]),
+    ("phrases", ["filter", "candidates", "-t", "{}", "--tags", "good.txt", "-o", "out"]),
+    ("phrases", ["mwt", "-s", "{}", "-t", "good.txt", "-a", "links", "--table", "good.txt", "-o", "out"]),
+    ("phrases", ["segment", "{}", "--table", "good.txt", "-s", "good.txt", "-a", "links"]),
+    ("subwords", ["train", "out", "{}"]),
+    ("tokenize", ["-l", "en", "{}", "--learn-truecaser", "out"]),
+]
+
+
+@pytest.mark.parametrize(("verb", "arguments"), READ_AGAIN, ids=[" ".join((v, *a)) for v, a in READ_AGAIN])
+def test_a_pipe_for_a_text_that_is_read_again(
+    verb: str, arguments: list[str], command: Command, tmp_path: Path
+) -> None:
+    """`<(zcat text.gz)` is empty when it is read again, so it is refused before it is read."""
+    if arguments[:2] == ["train", "{}"]:
+        pytest.importorskip("gensim")
+    texts = {"good.txt": "A b c\n" * 3, "held.txt": "d e\n", "links": "0-0\n" * 3, "good.vec": "2 1\nb 1\nc 2\n"}
+    for name, text in {**texts, "candidates": "b c\tx\t2\t2\n"}.items():
+        (tmp_path / name).write_text(text)
+    assert command("align", "train", "-s", "good.txt", "-t", "good.txt", "-o", "model").code == 0
+    before = snapshot(tmp_path)
+    reading, writing = os.pipe()
+    os.write(writing, (tmp_path / "good.txt").read_bytes())
+    os.close(writing)
+    outcome = command(verb, *(a.replace("{}", f"/dev/fd/{reading}") for a in arguments))
+    os.close(reading)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert f"/dev/fd/{reading}: this is a pipe or device; " in outcome.err
+    assert snapshot(tmp_path) == before
+
+
 @pytest.mark.parametrize(("verb", "arguments", "wanted"), PLACES, ids=[" ".join((p[0], *p[1])) for p in PLACES])
 @pytest.mark.parametrize("name", ["a\0b", "x" * 300, "\x1b[31m", "dir/none", "\ud800"])
 def test_a_strange_name(

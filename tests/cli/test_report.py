@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,32 @@ def test_scores_of_another_program(report: Any, material: Path, command: Command
     assert subset["systems"][0]["scores"]["COMET"]["value"] == pytest.approx((0.5 + 0.52 + 0.53) / 3)
     texts = Checker((tmp_path / "r.html").read_bytes().decode()).texts
     assert "COMET" in texts and f"{ours[0]['value']:.2f}" in "".join(texts)
+
+
+def test_the_first_run_is_the_baseline_whatever_the_order_of_outputs(
+    report: Any, material: Path, tmp_path: Path
+) -> None:
+    count = (material / "test.de").read_bytes().count(b"\n")
+    for name, score in (("good", 1), ("bad", 0)):
+        (material / f"{name}.score").write_bytes(f"{score}\n".encode() * count)
+    outputs = ("--outputs", "again=test.de", "--outputs", "run=out.de", "--scores", "X=good.score,bad.score")
+    done = report("run", "again", "-r", "test.de", *outputs, "--bootstrap", "30")
+    assert done.code == 0, done.err
+    (part,) = json.loads((tmp_path / "r.json").read_bytes())["parts"]
+    assert part["bootstrap"]["baseline"] == "run"
+    assert [(s["name"], s["scores"]["X"]["value"]) for s in part["systems"]] == [("run", 0), ("again", 1)]
+    assert part["systems"][0]["scores"]["BLEU"]["difference"] is None
+    assert "p vs. run" in Checker((tmp_path / "r.html").read_bytes().decode()).texts
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_not_utf_8(report: Any, material: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(b"run\xff")
+    shutil.copytree(material / "run", tmp_path / name, symlinks=True)
+    done = report(tmp_path / name, "-r", "test.de", "--outputs", f"{name}=out.de", "--bootstrap", "0")
+    assert done.code == 0, done.err
+    (part,) = json.loads((tmp_path / "r.json").read_bytes())["parts"]
+    assert [system["name"] for system in part["systems"]] == [name]
 
 
 def test_a_model_at_the_unigram_level_is_named(

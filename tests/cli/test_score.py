@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command
+from tests.helpers import bpe_tokenizer
+
+from phraseloom.models.store import save_model
+from phraseloom.models.tasks import build
+from phraseloom.options.model import ModelConfig
 
 
 def test_score_of_a_translation_is_the_score_of_translate(command: Command, project: Path, tmp_path: Path) -> None:
@@ -75,6 +80,26 @@ def test_an_ensemble_averages_at_each_subword(command: Command, project: Path) -
     done = command("score", first, "--ensemble-mean", "probabilities", stdin=pairs)
     assert (done.code, done.is_one_line_of("score")) == (2, True)
     assert "--ensemble-mean is for an ensemble of models; add --ensemble MODEL" in done.err
+
+
+def test_a_pair_of_probability_0_is_null_in_json(command: Command, tmp_path: Path) -> None:
+    tokenizer = bpe_tokenizer()
+    sizes = {"width": 8, "heads": 1, "encoder": {"kind": "columns", "layers": 1}, "tied": "none"}
+    config = ModelConfig.model_validate({**sizes, "decoder": {"kind": "segmental", "layers": 1, "max_segment": 2}})
+    save_model(tmp_path / "npmt", build(config, tokenizer), config, tokenizer, languages=("en", "de"))
+    pairs = b"a\tthe old man sleeps tonight .\nthe old man\ta\n"
+    text = command("score", "npmt", stdin=pairs).out.splitlines()
+    assert text[0] == "-inf" and float(text[1]) < 0
+    lines = command("score", "npmt", "--output", "json", stdin=pairs)
+    assert lines.code == 0, lines.err
+    impossible, possible = map(json.loads, lines.out.splitlines())
+    assert impossible["log_prob"] is impossible["score"] is None
+    assert possible["log_prob"] == pytest.approx(float(text[1]), abs=1e-5)
+    summary = command("score", "npmt", "--output", "summary", "--by-sentence", stdin=pairs)
+    assert summary.code == 0, summary.err
+    sums = json.loads(summary.out)
+    assert sums["log_prob"] is sums["perplexity"] is sums["word_perplexity"] is None
+    assert sums["by_sentence"]["perplexity"][0][0] is None and sums["by_sentence"]["perplexity"][1][0] > 0
 
 
 def test_bad_input_is_refused_in_one_line(command: Command, project: Path, tmp_path: Path) -> None:

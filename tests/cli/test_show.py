@@ -61,6 +61,13 @@ def test_a_span_of_wide_characters_is_below_its_place() -> None:
     assert cell_len(source[: source.index("踢")]) == cell_len(row[: row.index("踢")])
 
 
+def test_emoji_of_several_characters_are_whole() -> None:
+    words = ["I", "❤️", "❤️", "👨‍👩‍👧", "cats"]
+    links = [PhraseLink((n, n + 1), (n, n + 1), 1.0) for n in range(5)]
+    lines = show(ShownPair(("en", "en"), words, words, " ".join(words), links), Console(width=80)).split("\n")
+    assert [line.split()[1] for line in lines[2:7]] == words
+
+
 def test_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b" not in show(IDIOM, Console(width=80))

@@ -102,6 +102,11 @@ def cases() -> dict[str, dict[str, Any]]:
         name = output["kind"] + "".join(f"-{key}" for key in more)
         found[f"lstm+final-{name}"] = {"encoder": ENCODER["lstm"], "decoder": final, "output": output, **more}
     found["gru+general-narrow"] = {"encoder": ENCODER["gru"], "decoder": general, "embedding_width": 6}
+    found["lstm+general-not-fed-narrow"] = {
+        "encoder": ENCODER["lstm"],
+        "decoder": DECODER["general"],
+        "embedding_width": 6,
+    }
     found["none+general-fed-none"] = {"encoder": ENCODER["none"], "decoder": general, "output": GATED}
     for e, line in (("transformer", "queryk heterogeneous 1-2"), ("none", "convkv interleaved 1-2"), ("lstm", None)):
         model = {"encoder": ENCODER[e], "decoder": DECODER["transformer"], "output": GATED}

@@ -271,6 +271,23 @@ def test_rivals_are_drawn_in_training_only() -> None:
     assert few.eval().loss(h, gold).objective.item() == whole
 
 
+@pytest.mark.parametrize("score", ["density", "released"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gate_scores_with_log_c_rank_words_in_half_precision_too(score: str, dtype: torch.dtype) -> None:
+    """log C is near 427 at width 300, and the distance of two numbers of bfloat16 there is 2."""
+    torch.manual_seed(0)
+    words, rows = 1500, nn.functional.normalize(torch.randn(2000, 300), dim=-1)
+    output = OUTPUTS["word_or_phrase"](TargetTable(rows, words), width=32, score=score).eval()
+    h, share = 3 * torch.randn(50, 32), torch.rand(50)
+    with torch.inference_mode():
+        exact, best = output.candidates(h, 1, share)
+        with torch.autocast("cpu", dtype=dtype):
+            log_p, ids = output.candidates(h, 1, share)
+            assert output.scores(h, share).dtype == torch.float32
+    assert (ids == best).double().mean() > 0.9
+    torch.testing.assert_close(log_p, exact, rtol=0.02, atol=0.1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

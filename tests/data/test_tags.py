@@ -61,6 +61,9 @@ def test_no_text_becomes_a_tag(tmp_path: Path, subwords: dict[str, Any]) -> None
     assert side.word_starts(ids)[:3] == [False] * 3 and sum(side.word_starts(ids)) == 3
     assert word_of_piece(side, "the old house", ids)[3:] == side.word_of_piece(ids)[3:]
     assert side.word_of_piece(ids)[3:] == side.word_of_piece(side.encode("the old house"))
+    line, torn = " the o★d h★★use", side.encode(" the o★d h★★use")
+    ids = [*side.tag_ids.values(), *torn]
+    assert side.word_of_piece(ids, side.pieces_of(line, ids)) == [0] * 3 + word_of_piece(side, line, torn)
 
 
 def test_a_blank_line_has_no_tag_and_the_others_have(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import torch
 from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, UsageError
+from phraseloom.layers import packed
 from phraseloom.models import tasks
 from phraseloom.options.model import ModelConfig
 from phraseloom.options.text import TextConfig
+from phraseloom.outputs import continuous
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vectors import write_vectors
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
@@ -78,6 +80,21 @@ def test_an_added_phrase_is_a_phrase_to_the_gate(tmp_path: Path) -> None:
     h = torch.randn(3, 8, generator=torch.Generator().manual_seed(2))
     no_phrase = torch.ones(3)  # λ_word = 1
     assert (some.output.candidates(h, 5, no_phrase)[1] < 9).all()
+
+
+def test_phrases_are_added_where_nothing_can_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, and on a CPU without oneDNN."""
+
+    def no_kernel(*_: Any) -> Any:
+        raise NotImplementedError("mkldnn::_reorder_linear_weight")
+
+    monkeypatch.setattr(continuous, "Packed", no_kernel)
+    monkeypatch.setattr(packed, "_works", lambda: False)
+    t = tokenizer()
+    translator = Translator(model(t), t)
+    (tmp_path / "more").write_bytes(b"quality of life\n")
+    assert translator.add_phrases(tmp_path / "more") == Added(new=1, known=0)
+    assert len(translator.model.output.table) == 11 and translator.translate(["wir"])[0].tokens
 
 
 def test_searches_with_more_phrases_go_on(tmp_path: Path) -> None:

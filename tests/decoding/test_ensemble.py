@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.analysis.explain_kinds import joined_tokenizer, translator_of
 from tests.decoding.conftest import lines_of_words
 from tests.helpers import LINES, in_turn, tiny_tokenizer
 
@@ -187,3 +188,18 @@ def test_what_cannot_be_one_is_named(translator: Translator) -> None:
     assert isinstance(ensemble, Ensemble) and segmenter is trees
     with pytest.raises(UsageError, match="source phrases from different segmenters"):
         build_ensemble([first._replace(segmenter=table), first._replace(segmenter=trees)])
+
+
+def test_set_gate_reaches_every_model_with_a_gate() -> None:
+    tokenizer = joined_tokenizer()
+    gated, other, without = (
+        translator_of(kind, tokenizer, seed=seed).model
+        for kind, seed in (("gate", 1), ("gate", 2), ("words or phrases", 3))
+    )
+    model, _ = build_ensemble([Member("m", one, tokenizer, None) for one in (without, gated, other)])
+    ensemble = Translator(model, tokenizer)
+    [before] = ensemble.score(["the old man"], ["the old_man sleeps"])
+    ensemble.set_gate(score="density")
+    [after] = ensemble.score(["the old man"], ["the old_man sleeps"])
+    assert [one.output.score for one in (without, gated, other)] == ["mixture", "density", "density"]
+    assert after.log_prob != before.log_prob

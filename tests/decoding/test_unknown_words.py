@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.decoding.conftest import lines_of_words
+from tests.helpers import bpe_tokenizer
 
 from phraseloom.decoding.alignment import attention_of, choose
 from phraseloom.decoding.parts import Replacement, choose_source, replacements, unknown_words
@@ -18,6 +19,7 @@ from phraseloom.errors import ConfigError, DataError, FileProblem, ModelError
 from phraseloom.models.build import build_model
 from phraseloom.options.model import ModelConfig
 from phraseloom.options.text import TextConfig
+from phraseloom.phrases.source import word_of_piece
 from phraseloom.text.subwords import UNKNOWN
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, UNK, Vocabulary
@@ -105,7 +107,7 @@ def test_the_lexicon_translates_and_other_words_are_copied() -> None:
 # Whole translations, by a random model that likes UNK.
 
 
-def liking_unknown(translator: Translator, bias: float = 4.0) -> Translator:
+def liking_unknown(tokenizer: Tokenizer, bias: float = 4.0) -> Translator:
     config = ModelConfig.model_validate(
         {
             "width": 32,
@@ -117,7 +119,6 @@ def liking_unknown(translator: Translator, bias: float = 4.0) -> Translator:
             "tied": "none",
         }
     )
-    tokenizer = translator.tokenizer
     torch.manual_seed(5)
     model = build_model(config, len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary))
     with torch.no_grad():
@@ -128,7 +129,7 @@ def liking_unknown(translator: Translator, bias: float = 4.0) -> Translator:
 
 @pytest.fixture(scope="module")
 def model(translator: Translator) -> Translator:
-    return liking_unknown(translator)
+    return liking_unknown(translator.tokenizer)
 
 
 def word_model(target: list[str], *, joined: bool = False, text: TextConfig | None = None) -> Translator:
@@ -167,7 +168,7 @@ def by_hand(translator: Translator, line: str, found: Translation, lexicon: dict
     tokens = [UNK if token == "<unk>" else names.index(token) for token in found.tokens]
     ids = translator.tokenizer.source.encode(line)
     source = translator.tokenizer.source.words(line)
-    source_word, target_word = translator.tokenizer.source.word_of_piece(ids), side.word_of_piece(tokens)
+    source_word, target_word = word_of_piece(translator.tokenizer.source, line, ids), side.word_of_piece(tokens)
     memory = translator.model.encode(torch.tensor([[*ids, 3]]), None)
     choice = choose(translator.config, translator.model.decoder.cross_structures)
     with torch.inference_mode():
@@ -270,6 +271,23 @@ def test_a_word_that_no_vocabulary_knows_comes_through() -> None:
         assert one.words == by_hand(model, line, one, {})
         for r in one.replaced or []:
             assert (r.original, r.word) == (words[r.source], words[r.source])
+
+
+def test_an_unknown_character_tears_no_source_word() -> None:
+    model = liking_unknown(bpe_tokenizer(), bias=30.0)
+    lines = ["sl★★ps", "the old m★n ", " a  cow★ sl★★ps", "★ ★ the"]
+    found = model.translate(lines, unknown="replace", beam=1, alignments=True)
+    for line, one in zip(lines, found, strict=True):
+        assert one.replaced and one.words == by_hand(model, line, one, {})
+        assert {s for s, _ in one.alignment or []} <= set(range(len(line.split())))
+    line = " ".join(lines)
+    (whole,) = model.translate([line], unknown="replace", beam=1, long_lines="split", max_input_tokens=8)
+    assert whole.parts > 2
+    for one in whole.replaced or []:
+        assert line.split()[one.source] == one.original == whole.words[one.target]
+    assert max(one.source for one in whole.replaced or []) == len(line.split()) - 1
+    (cropped,) = model.translate(["sl★★ps the old man"], unknown="replace", beam=1, max_input_tokens=3)
+    assert set(cropped.words) == {"sl★★ps"}
 
 
 def test_an_underscore_of_the_source_is_not_taken_for_a_phrase(tmp_path: Path) -> None:

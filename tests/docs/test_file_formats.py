@@ -32,6 +32,12 @@ def test_every_version_of_the_code_is_on_the_page() -> None:
             )
 
 
+def test_every_kind_of_subword_file_is_on_the_page() -> None:
+    from phraseloom.text.tokenizer import SUBWORDS
+
+    assert [e for kind in SUBWORDS.values() for e in kind.endings if f"`{e}`" not in TEXT] == []
+
+
 def test_every_kind_of_result_is_on_the_page() -> None:
     from phraseloom.results import BY_KIND
 

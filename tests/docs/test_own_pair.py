@@ -14,8 +14,8 @@ from phraseloom.cli.main import run
 PAGE = ROOT / "docs" / "own_pair.md"
 TINY = [
     "model.preset=tiny", "model.width=32", "model.ffn_width=32", "model.encoder.layers=1", "model.decoder.layers=1",
-    "training.max_updates=2", "training.checkpoint_every=1", "training.processes=1", "training.bleu_every=0",
-    "training.average_last=2", "training.schedule.warmup=1",
+    "training.max_updates=3", "training.checkpoint_every=1", "training.processes=1", "training.bleu_every=0",
+    "training.schedule.warmup=1",
 ]  # fmt: skip
 SMALL = {
     "prepare": ["data.subwords.size=700"],

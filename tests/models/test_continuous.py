@@ -8,12 +8,13 @@ import pydantic
 import pytest
 import torch
 
+from phraseloom.config import validate
 from phraseloom.data.tensors import make_batch
-from phraseloom.errors import ModelError
+from phraseloom.errors import ConfigError, ModelError
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.models.translation import TranslationModel
-from phraseloom.options.model import ModelConfig
+from phraseloom.options.model import ModelConfig, fill_stored
 
 SIZE, M = 9, 10
 FERTILITY: dict[str, Any] = {"classes": 4, "widths": [5]}
@@ -110,6 +111,47 @@ def test_the_range_of_initial_parameters() -> None:
 def test_what_cannot_be(change: dict[str, Any], message: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=message):
         config(**change)
+
+
+@pytest.mark.parametrize(
+    ("loss", "option", "message"),
+    [
+        ("vmf", {"margin": 0.9}, "margin is for a max-margin loss: loss: max_margin, or a margin_weight"),
+        ("l2", {"rival": "nearest"}, "rival is for a max-margin loss"),
+        ("vmf_reg2", {"lambda1": 0.5}, "lambda1 is for loss: vmf_reg1 or vmf_reg1_reg2"),
+        ("vmf_reg1", {"lambda2": 0.5}, "lambda2 is for loss: vmf_reg2 or vmf_reg1_reg2"),
+        ("max_margin", {"lambda_released": 0.5}, "lambda_released is for loss: vmf_released"),
+        ("cosine", {"approximation": "bound"}, "approximation is for a von Mises-Fisher loss: loss: vmf, "),
+    ],
+)
+@pytest.mark.parametrize("kind", ["continuous", "word_or_phrase"])
+def test_an_option_that_the_loss_does_not_read_is_refused_and_left_out_of_stored_configurations(
+    kind: str, loss: str, option: dict[str, Any], message: str
+) -> None:
+    usual = config(output={"kind": kind, "loss": loss})
+    stored = usual.model_dump(mode="json")
+    old = {**stored, "output": {**stored["output"], **option}}
+    with pytest.raises(ConfigError, match=message):
+        validate(ModelConfig, old)
+    assert validate(ModelConfig, fill_stored(old)) == usual
+    assert fill_stored(stored)["output"] == stored["output"]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"kind": "continuous", "loss": "cosine", "margin_weight": 0.5, "margin": 0.9, "rival": "nearest", "rivals": 5},
+        {"kind": "continuous", "loss": "vmf_reg1_reg2", "lambda1": 0.5, "lambda2": 0.5, "approximation": "bound"},
+        {"kind": "continuous", "loss": "vmf_released", "lambda_released": 0.5, "approximation": "released"},
+        {"kind": "word_or_phrase", "loss": "cosine", "score": "density", "approximation": "bound"},
+        {"kind": "word_or_phrase", "score": "released", "margin": 0.9, "approximation": "released"},
+    ],
+    ids=str,
+)
+def test_an_option_that_is_read_stays_in_stored_configurations(output: dict[str, Any]) -> None:
+    asked = config(output=output)
+    assert asked.output.model_dump().items() >= output.items()
+    assert validate(ModelConfig, fill_stored(asked.model_dump(mode="json"))) == asked
 
 
 @pytest.mark.parametrize("rows", [None, 5])

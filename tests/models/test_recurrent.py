@@ -282,6 +282,10 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"encoder": NONE, "decoder": RECURRENT, "attention": PHRASE}, r"attention\.cross .*multihead would use it"),
     ({"encoder": RECURRENT, "decoder": RECURRENT, "width": 9, "heads": 3}, "width 9 is odd: a bidirectional layer"),
     ({"encoder": NONE, "width": 9, "heads": 3}, "width 9 is odd: sinusoid"),
+    (
+        {"encoder": RECURRENT, "decoder": RECURRENT, "embedding_width": 9, "tied": "none", "positions": SINUSOID},
+        "embedding_width 9 is odd: sinusoid",
+    ),
     ({"encoder": {**RECURRENT, "bidirectional": 3}}, "3 bidirectional layers, of only 2"),
     ({"encoder": {**ONE, "residual": True}}, r"encoder: residual has no effect on one recurrent layer: it adds"),
     ({"encoder": {**ONE, "dropout": 0.1}}, r"encoder: dropout has no effect on one recurrent layer: it acts between"),
@@ -326,6 +330,12 @@ def test_odd_widths_are_for_models_without_halves() -> None:
     for keys in (
         {"encoder": {**RECURRENT, "bidirectional": 0}, "decoder": RECURRENT},
         {"encoder": NONE, "decoder": RECURRENT, "positions": NONE},
+        {
+            "encoder": {**RECURRENT, "bidirectional": 0},
+            "decoder": RECURRENT,
+            "embedding_width": 6,
+            "positions": SINUSOID,
+        },
     ):
         config = ModelConfig.model_validate({**SMALL, "width": 9, "heads": 3, **keys})
         b = batch()

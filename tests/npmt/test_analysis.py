@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.helpers import tiny_tokenizer
+from tests.helpers import bpe_tokenizer, tiny_tokenizer
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.translator import Translator
@@ -163,6 +163,13 @@ def test_nothing_to_count(translator):
 def test_phrases_beyond_their_line(translator, phrase):
     with pytest.raises(DataError, match="sentence 1 has 5 and 5 words"):
         of_pairs(translator, SOURCES, TARGETS, [[phrase], [], [], []])
+
+
+def test_unknown_pieces_stay_in_their_words(translator):
+    other = Translator(translator.model, bpe_tokenizer())
+    phrase = TargetPhrase((0, 2), frozenset({2}), "")
+    with pytest.raises(DataError, match="sentence 1 has 2 and 3 words"):
+        of_pairs(other, [" th★e c★w"], ["a c★★w ."], [[phrase]])
 
 
 def test_wrong_models_and_numbers(tmp_path, translator):

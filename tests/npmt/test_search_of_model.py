@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.decoding.conftest import lines_of_words
-from tests.helpers import tiny_tokenizer
+from tests.helpers import bpe_tokenizer, tiny_tokenizer
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import Piece
@@ -21,6 +21,7 @@ from phraseloom.models.build import build_model
 from phraseloom.npmt.search import link_segments, links, unknown_of_segments
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.phrases.source import word_of_piece
 from phraseloom.text.vocabulary import EOS, UNK
 
 BANNED = (0, 1, 2)
@@ -193,6 +194,21 @@ def test_unknown_words_are_replaced_by_what_emitted_them(connect, tmp_path):
     for replaced in one.replaced:
         assert replaced.word == replaced.original == words[replaced.source]
     assert {r.source for r in one.replaced} <= {pieces[s.source] for s in one.segments}
+
+
+def test_an_unknown_character_tears_no_source_word():
+    tokenizer = bpe_tokenizer()
+    torch.manual_seed(3)
+    model = build_model(config(False), *[len(tokenizer.source.vocabulary)] * 2)
+    with torch.no_grad():
+        model.output.bias[UNK] = 30.0
+    line = " th★e m★n "
+    (one,) = Translator(model, tokenizer).translate([line], unknown="replace", alignments=True)
+    words = word_of_piece(tokenizer.source, line, tokenizer.source.encode(line))
+    assert one.replaced
+    assert all(r.original == line.split()[r.source] for r in one.replaced)
+    assert {r.source for r in one.replaced} <= {words[s.source] for s in one.segments}
+    assert {s for s, _ in one.alignment} == {words[s.source] for s in one.segments}
 
 
 def test_tags_are_no_subwords_of_the_line(tmp_path):

@@ -136,6 +136,16 @@ def test_two_runs_are_no_verdict(folder: Path) -> None:
         assert report_page(build(systems_of("base", "wide=s1,s2"), parts)).count(TWO_SEEDS) == times
 
 
+def test_the_name_of_a_metric_in_an_added_file_is_text(folder: Path) -> None:
+    """`--add` takes the JSON of anybody."""
+    outputs = {"base": [BASE], "wide": [NEW]}
+    (part,) = score_parts(outputs, ScoredOn(REFERENCE, REFERENCE, samples=40))
+    assert part.by_length is not None
+    named = part.model_copy(update={"by_length": part.by_length.model_copy(update={"metric": BAD})})
+    html = report_page(build(systems_of("base", "wide=s1,s2"), [named]))
+    assert "by source length" in html and "<img" not in html
+
+
 def test_the_page_fetches_nothing(document: RunReport) -> None:
     html = report_page(document)
     assert all(link.startswith("#") for link in Checker(html).links)

@@ -20,6 +20,7 @@ from tests.helpers import training_in_this_process
 
 from phraseloom.cli.main import run
 from phraseloom.config import validate
+from phraseloom.data.survey import locate
 from phraseloom.errors import ConfigError, DataError, PhraseloomError, UsageError
 from phraseloom.models.store import load_model
 from phraseloom.options.data import DataConfig, TargetPhrasesConfig
@@ -27,7 +28,7 @@ from phraseloom.options.text import VectorTraining
 from phraseloom.recipe import load_recipe
 from phraseloom.reproduce import execute, phrase_data
 from phraseloom.reproduce.phrase_data import TextOrigin, WrittenLines, find_labels, make_phrase_data, share_done
-from phraseloom.reproduce.steps import Step, StepScope
+from phraseloom.reproduce.steps import Step, StepScope, changed, noted
 
 pytest.importorskip("gensim")
 
@@ -537,11 +538,79 @@ def test_every_option_of_phrases_filter_reaches_it(options: dict[str, Any], word
     assert " ".join(command[5:-2]) == words
 
 
-@pytest.mark.parametrize(("language", "list_of"), [("de", "de"), ("fr", "fr"), ("en", None), ("tr", None)])
+@pytest.mark.parametrize(
+    ("language", "list_of"), [("de", "de"), ("fr", "fr"), ("fr-CA", "fr"), ("DE", "de"), ("en_GB", None), ("tr", None)]
+)
 def test_the_stop_words_are_those_of_the_target(language: str, list_of: str | None) -> None:
     config = data_of({**RECIPE, "data": {**RECIPE["data"], "target_language": language}})
-    command = phrase_data._commands(config, TargetPhrasesConfig(), VectorTraining())["table"]["run"]
-    assert command[11:-2] == ([] if list_of is None else ["--stop-words", list_of])
+    commands = phrase_data._commands(config, TargetPhrasesConfig(), VectorTraining())
+    assert commands["table"]["run"][11:-2] == ([] if list_of is None else ["--stop-words", list_of])
+    assert commands["target_train"]["run"][2:4] == ["-l", language[:2].lower()]  # a step of other rules is another step
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "--width 300 --epochs 20 --min-count 2 --sample 0.001 --seed 1"),
+        (
+            {"seed": 20240101, "sample": 0.00012345678},
+            "--width 300 --epochs 20 --min-count 2 --sample 0.00012345678 --seed 20240101",
+        ),
+        ({"sample": 0, "seed": 2**32 - 2}, "--width 300 --epochs 20 --min-count 2 --sample 0 --seed 4294967294"),
+    ],
+)
+def test_every_option_of_embeddings_train_reaches_it(options: dict[str, Any], words: str) -> None:
+    vectors = VectorTraining.model_validate(options)
+    command = phrase_data._commands(data_of(), TargetPhrasesConfig(), vectors)["vectors"]["run"]
+    assert " ".join(command[7:]) == words
+
+
+def test_a_seed_that_embeddings_train_refuses_is_refused() -> None:
+    with pytest.raises(ConfigError, match="seed"):
+        validate(VectorTraining, {"seed": 2**32 - 1})
+
+
+@pytest.mark.parametrize("name", ["some.text", "my text, {of} {aligner} [all]'s"])
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_a_changed_file_is_noticed_whatever_its_name(name: str, is_absolute: bool, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("das haus\n")
+    given = str(path) if is_absolute else name
+    phrases = {"aligner": given, "stop_words": given}
+    data = {**RECIPE["data"], "train": [{"source": given, "target": given}], "target_phrases": phrases}
+    config = data_of({**RECIPE, "data": data})
+    steps = phrase_data._by_name(phrase_data._steps(config, *phrase_data._options(config), tmp_path))
+    text = steps["source_train_text"]
+    assert text.stdin == (path,)
+    assert [steps[step].reads for step in ("source_train_text", "links_train", "table")] == [((given, path),)] * 3
+    before = noted(text, [])
+    path.write_text("das grosse haus\n")
+    assert changed(text, before) == {given: "another size"}
+
+
+def test_the_data_root_may_be_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The joined text beside the dataset has a name from the data root, and `..` goes up from the target of the link."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "disk" / "data").mkdir(parents=True)
+    root = Path("data")
+    root.symlink_to("disk/data")
+    write(root)
+    config = data_of()
+    options = phrase_data._options(config)
+    read = phrase_data._check_input(config, *options, root, lambda *_: None)
+    steps = phrase_data._by_name(phrase_data._steps(config, *options, root))
+    step = steps["source_train_text"]
+    step.folder.mkdir(parents=True)
+    (step.folder / "out.txt").write_text("das haus\n")
+    data = phrase_data._result(config, steps, root, read, 1).config
+    assert locate(root, data.train[0].source or "").read_text() == "das haus\n"
+
+
+def test_the_steps_are_beside_the_dataset() -> None:
+    for folder in ("dataset", "dataset/"):
+        assert phrase_data.folder_of(data_of({**RECIPE, "data": {**RECIPE["data"], "folder": folder}})) == Path(
+            "dataset.phrases"
+        )
 
 
 def test_without_a_list_of_the_target_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

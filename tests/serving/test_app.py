@@ -194,6 +194,9 @@ def test_other_names_and_origins_are_refused() -> None:
             assert server.call("GET", "/health", Host=host)[0] == 421
         assert server.call("GET", "http://evil.example/health", Host="localhost")[0] == 421
         assert server.call("GET", "http://LOCALHOST/health?x", Host="evil.example")[0] == 200
+        for target in ("/x://localhost:80/health", "//x://localhost/health", "/http://localhost/health"):
+            assert server.call("GET", target, Host="evil.example")[0] == 421
+            assert server.call("GET", target, Host="localhost")[0] == 404
         body = {"text": "a"}
         assert server.call("POST", "/translate", body, Host="localhost:8", Origin="http://localhost:8")[0] == 200
         bad = (

@@ -92,6 +92,19 @@ def test_a_stream_is_the_greedy_translation(translator: Translator) -> None:
         )
 
 
+def test_streamed_translations_are_counted(slow: tuple[Running, SlowStream]) -> None:
+    server, translator = slow
+    for _ in range(5):
+        translator.permits.release()
+    for text in ("one two three", "four poison"):
+        streamed(server.port, {"text": text})
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        counts = connection.getresponse().read().decode().splitlines()
+    assert 'phraseloom_texts_total{model="it"} 1' in counts and 'phraseloom_tokens_total{model="it"} 3' in counts
+
+
 def test_a_model_that_splits_sentences_by_default_streams(translator: Translator) -> None:
     own = translator.with_options(split_sentences=True)
     with running(translators={"it": own}, models=Models) as server:

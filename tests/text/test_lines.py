@@ -83,6 +83,13 @@ def test_a_line_arrives_before_the_next_one_is_there() -> None:
         assert list(lines) == ["three"]
 
 
+@pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\nb", b"a\nb\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_lines_are_counted_as_they_are_read(mark: bytes, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(mark + data)
+    assert count_lines(tmp_path / "f") == len(list(read_lines(tmp_path / "f")))
+
+
 @pytest.mark.parametrize("opener", [gzip.open, lzma.open], ids=["gz", "xz"])
 def test_compressed_files(tmp_path: Path, opener: object) -> None:
     path = tmp_path / ("f.gz" if opener is gzip.open else "f.xz")

@@ -67,9 +67,12 @@ def check(subwords: Subwords, text: str) -> None:
     if isinstance(subwords, Words):  # blanks too many, and _ in a phrase that is read as its words, are not in the ids
         text = subwords.undo([re.sub(f"{ESCAPE}[12]", "", piece) for piece in pieces])
         assert len(ids) == len(pieces) == sum(starts)
+    words = [word for word in text.split(" ") if word]
+    if not isinstance(subwords, Words):
+        assert sum(subwords.word_starts(ids, pieces)) == len(words)
     if UNK not in ids:
         assert subwords.decode(ids) == text
-        assert sum(starts) == len([word for word in text.split(" ") if word])
+        assert sum(starts) == len(words)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -190,6 +193,15 @@ def test_subword_nmt_is_what_the_library_gives() -> None:
     theirs = BPE(io.StringIO(ours.content.decode()))
     for line in LINES[:3]:
         assert " ".join(ours.pieces(line.replace("  ", " "))) == theirs.process_line(line)
+
+
+def test_letters_like_the_mark_of_a_word_end_leave_the_vocabulary_closed() -> None:
+    """`</w>` in the text: a merge of these four characters looked like a last piece, so the piece inside a word was unknown."""
+    lines = [f"{a}{b}</w>{b}{a}" for a in "abcdefgh" for b in "abcdefgh"]
+    learned = learn_subwords(lines, SubwordNmtConfig(merges=5))
+    for line in (*lines, "a</w>", "</w></w>", "</w>a"):
+        assert UNK not in learned.encode(line)
+        assert learned.decode(learned.encode(line)) == line
 
 
 def test_word_starts() -> None:

@@ -7,8 +7,10 @@ import pytest
 
 from phraseloom.errors import CorruptError, FileProblem
 from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig
+from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
+from phraseloom.text.vocabulary import Vocabulary
 
 LINES = ['He said: "It\'s late", and left (at 10.30).', "The dogs' owner doesn't know.", "&lt; 3 % of x @-@ y"] * 30
 
@@ -36,7 +38,18 @@ def test_jieba_for_chinese_moses_for_the_rest() -> None:
     chinese = Normaliser(TextConfig(tokenize="jieba"), "zh")
     assert chinese("我来到北京清华大学") == "我 来到 北京 清华大学"
     assert chinese.detokenise("我 来到 北京 清华大学") == "我来到北京清华大学"
+    assert Normaliser(TextConfig(tokenize="jieba"), "ZH_tw")("我来到北京清华大学") == "我 来到 北京 清华大学"
     assert Normaliser(TextConfig(tokenize="jieba"), "en")("Yes, sir.") == "Yes , sir ."
+
+
+@pytest.mark.parametrize(("code", "language"), [("fr-CA", "fr"), ("FR", "fr"), ("de_AT", "de"), ("CS", "cs")])
+def test_the_rules_of_a_language_are_those_of_its_regions(code: str, language: str) -> None:
+    config = TextConfig(tokenize="moses", normalize="moses")
+    regional, general = Normaliser(config, code), Normaliser(config, language)
+    line = "L'homme dit « l'an 2.5 » le 4. Mai Nr. 7, z.B. aujourd'hui ?"
+    assert regional(line) == general(line) != Normaliser(config, "en")(line)
+    assert regional.detokenise(general(line)) == general.detokenise(general(line))
+    assert regional.looks_at_end == general.looks_at_end == (language == "cs")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +104,39 @@ def test_words_and_pieces(kind: str) -> None:
     assert numbers[0] == 0 and numbers[-1] == 7 and sorted(set(numbers)) == list(range(8))
     assert side.decode(ids) == LINES[1]
     assert side.words(" \u3000") == [] == side.encode(" \u3000") == side.pieces("") == side.word_of_piece([])
+
+
+def marian_without(*missing: str) -> Tokenizer:
+    """A tokenizer of Marian whose vocabulary lacks some pieces of its sentencepiece model."""
+    learned = learn_subwords(LINES, SentencepieceConfig(model="bpe", size=100, byte_fallback=False))
+    assert set(missing) <= set(learned.vocabulary)
+    pieces = [piece for piece in learned.vocabulary if piece not in missing]
+    subwords = MarianSubwords(learned.content, Vocabulary(pieces))
+    return Tokenizer(TextConfig(), "en", "de", subwords, subwords)
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "subword_nmt", "marian"])
+@pytest.mark.parametrize("line", [
+    "the ★owner", "the ow★ner", "the owner★ kn★w★s", " the owner", "the owner ", "the  owner  knows", "★ ★★ the",
+])  # fmt: skip
+def test_unknown_pieces_stay_in_their_words(kind: str, line: str) -> None:
+    side = (marian_without("\u2581", "\u2581owner") if kind == "marian" else make(kind=kind)).source
+    ids, words = side.encode(line), side.words(line)
+    numbers = side.word_of_piece(ids, side.pieces_of(line, ids))
+    groups: list[list[str]] = [[] for _ in words]
+    for piece, number in zip(side.pieces(line), numbers, strict=True):
+        groups[number].append(piece)
+    assert [side.subwords.undo(group).strip(" ") for group in groups] == words
+    assert side.word_of_piece(ids[:-1], side.pieces_of(line, ids[:-1])) == numbers[:-1]
+
+
+def test_of_a_far_too_long_line_only_the_beginning_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    side, cut = make(kind="subword_nmt").source, []
+    pieces = side.subwords.pieces
+    monkeypatch.setattr(side.subwords, "pieces", lambda text: cut.append(len(text)) or pieces(text))
+    line = "ow★ner " * 10_000
+    assert side.pieces_of(line, side.encode("ow★ner")) == pieces("ow★ner")
+    assert max(cut) < 1000
 
 
 def test_damage_is_refused(tmp_path: Path) -> None:

@@ -104,14 +104,22 @@ def forced_attention(
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
     structures = cross_structures(translator.model)
     source_ids, phrases, _ = cropped_sources(translator, sources, trees)
-    target_ids = _target_ids(translator.tokenizer.target, targets, translator.config.max_target_tokens)
-    return _windows(translator, structures, _Pairs(source_ids, target_ids, phrases), batch_tokens)
+    source, target = translator.tokenizer.source, translator.tokenizer.target
+    target_ids = _target_ids(target, targets, translator.config.max_target_tokens)
+    begun = [
+        (source.pieces_of(line, own), target.pieces_of(text, other) if isinstance(text, str) else [])
+        for line, text, own, other in zip(sources, targets, source_ids, target_ids, strict=True)
+    ]
+    return _windows(translator, structures, _Pairs(source_ids, target_ids, phrases, begun), batch_tokens)
 
 
 class _Pairs(NamedTuple):
+    """The ids of each pair, the sizes of its phrases, and `begun` of both sides for `Side.word_of_piece`."""
+
     source: list[list[int]]
     target: list[list[int]]
     phrases: list[list[int]] | None
+    begun: list[tuple[list[str], list[str]]]
 
 
 def _target_ids(side: Any, targets: Sequence[str] | Sequence[list[int]], limit: int) -> list[list[int]]:
@@ -186,10 +194,10 @@ def _attend(translator: Any, structures: list[Structure], pairs: _Pairs, numbers
         Attended(
             [layer[b][0] for layer in by_layer],
             [layer[b][1] for layer in by_layer],
-            tokenizer.source.word_of_piece(source),
-            tokenizer.target.word_of_piece(target),
+            tokenizer.source.word_of_piece(source, pairs.begun[n][0]),
+            tokenizer.target.word_of_piece(target, pairs.begun[n][1]),
         )
-        for b, (source, target) in enumerate(zip(sources, targets, strict=True))
+        for b, (n, source, target) in enumerate(zip(numbers, sources, targets, strict=True))
     ]
 
 

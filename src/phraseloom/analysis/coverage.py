@@ -384,7 +384,10 @@ def _encoded(
     for number, (source, target, spans, phrase_sizes) in enumerate(zip(*ids, phrases, sizes, strict=True), 1):
         if not spans:
             continue
-        words_s, words_t = tokenizer.source.word_of_piece(source), tokenizer.target.word_of_piece(target)
+        words_s, words_t = (
+            side.word_of_piece(own, side.pieces_of(lines[number - 1], own))
+            for side, lines, own in ((tokenizer.source, sources, source), (tokenizer.target, targets, target))
+        )
         num_s, num_t = max(words_s, default=-1) + 1, max(words_t, default=-1) + 1
         for span in spans:
             if span.source[1] > num_s or max(span.target, default=-1) >= num_t:

@@ -53,7 +53,6 @@ IGNORED: dict[str, tuple[Any, ...]] = {
     "do_sample": (False, None),
     "repetition_penalty": (1.0, None),
     "encoder_repetition_penalty": (1.0, None),
-    "no_repeat_ngram_size": (0, None),
     "encoder_no_repeat_ngram_size": (0, None),
     "num_beam_groups": (1, None),
     "diversity_penalty": (0.0, None),
@@ -61,6 +60,19 @@ IGNORED: dict[str, tuple[Any, ...]] = {
     "begin_suppress_tokens": (None, []),
     "forced_bos_token_id": (None,),
     "max_time": (None,),
+    "stop_strings": (None, []),
+    "sequence_bias": (None, [], {}),
+    "exponential_decay_length_penalty": (None,),
+    "force_words_ids": (None, []),
+    "constraints": (None, []),
+    "guidance_scale": (1.0, None),
+    "penalty_alpha": (0.0, None),
+    "dola_layers": (None,),
+    "watermarking_config": (None,),
+    "token_healing": (False, None),
+    "num_return_sequences": (1, None),
+    "word-penalty": (0.0, None),  # this and the next are of Marian's own decoder.yml
+    "output-sampling": ([], False, None),
 }
 LEAST_KNOWN = 0.5  # of the pieces of a sentencepiece model, in vocab.json
 
@@ -234,8 +246,10 @@ def _generation(theirs: MarianFolder) -> tuple[dict[str, Any], bool, list[str]]:
         notes.append("bad_words_ids besides the padding token")
     if [pad] not in banned:
         notes.append("outputs with the padding token, which is never produced here")
-    if given.get("forced_eos_token_id") not in (end, None):
-        notes.append(f"forced_eos_token_id: {given['forced_eos_token_id']!r}")
+    start = theirs.config["decoder_start_token_id"]
+    for key, ours in (("forced_eos_token_id", end), ("eos_token_id", end), ("decoder_start_token_id", start)):
+        if given.get(key) not in (ours, [ours], None):
+            notes.append(f"{key}: {given[key]!r}")
     early: Any = given.get("early_stopping", False)
     if early not in (False, None):
         notes.append(f"early_stopping: {early!r}")
@@ -244,13 +258,20 @@ def _generation(theirs: MarianFolder) -> tuple[dict[str, Any], bool, list[str]]:
         longest = given["max_new_tokens"] + 1
     if not isinstance(longest, int) or longest < 3:
         raise ModelError(f"max_length is {longest!r}", file=file)
+    shortest = given.get("min_new_tokens")
+    if shortest is None:  # else it overrides min_length
+        shortest = max(0, (given.get("min_length") or 0) - 1)  # which counts the start token
+    ngrams = given.get("no_repeat_ngram_size") or 0
+    if given.get("renormalize_logits") and (shortest or ngrams):
+        notes.append("renormalize_logits of what min_length and no_repeat_ngram_size leave")
     positions = theirs.config.get("max_position_embeddings", 512)
     settings = {
         "beam": given.get("num_beams") or 1,
         "length_penalty": {"kind": "sockeye", "alpha": _given(given, "length_penalty", 1.0), "beta": 0.0},
         "stop": "transformers",
         "max_length": {"factor": 0.0, "constant": longest - 2},  # theirs counts the start token and the end
-        "min_length": {"factor": 0.0, "constant": max(0, (given.get("min_length") or 0) - 1)},
+        "min_length": {"factor": 0.0, "constant": shortest},
+        "no_repeat_ngram_size": ngrams,
         "max_input_tokens": max(1, int(positions) - 1),
         "unknown": "keep",
         **theirs.settings,

@@ -99,12 +99,13 @@ def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
         "decoder_start_token_id": pad,
         "eos_token_id": end,
     }
-    generation = {
+    generation: dict[str, Any] = {
         "num_beams": search.get("beam-size", 12),
         "length_penalty": float(search.get("normalize") or 0.0),
         "bad_words_ids": [[pad]],
         "renormalize_logits": True,
         "forced_eos_token_id": end,
+        **{name: search[name] for name in ("word-penalty", "output-sampling") if name in search},
     }
     settings: dict[str, Any] = {} if search.get("allow-unk") else {"unknown": "forbid"}
     return MarianFolder(

@@ -20,7 +20,7 @@ from phraseloom.bridges.to_ctranslate2 import token_names, write_sentencepiece
 from phraseloom.errors import ModelError
 from phraseloom.files import atomic_write_json
 from phraseloom.models.store import save_tensors
-from phraseloom.options.decoding import SockeyePenaltyConfig
+from phraseloom.options.decoding import DecodingConfig, NoPenaltyConfig, SockeyePenaltyConfig
 from phraseloom.options.text import TextConfig
 from phraseloom.replace import check_folder, new_folder
 from phraseloom.text.marian import MarianSubwords
@@ -67,6 +67,9 @@ def _what_cannot_go(source: PlainModel) -> tuple[str, str] | None:
             return f"subwords that are not of sentencepiece on the {side} side", "prepare the data with sentencepiece"
     if tokenizer.text != TextConfig():
         return "text that is normalised or tokenised before the subwords", "prepare the data with text as it is"
+    if tokenizer.tags:
+        what = f"a source with tags ({', '.join(tokenizer.tags)})"
+        return what, "export to CTranslate2, which reads tokens and so also tags"
     if config.tied != "three_way" or tokenizer.source.vocabulary != tokenizer.target.vocabulary:
         return f"tied: {config.tied} or two vocabularies", "train with joint subwords and tied: three_way"
     return None
@@ -106,14 +109,16 @@ def _config(source: PlainModel) -> dict[str, Any]:
 
 
 def _generation(source: PlainModel) -> dict[str, Any]:
-    """What `generate` does by default: our beam; its own length penalty unless ours is of the same kind."""
-    penalty = source.decoding.length_penalty
-    alpha = penalty.alpha if isinstance(penalty, SockeyePenaltyConfig) and penalty.beta == 0.0 else 1.0
-    never = [PAD, BOS, *([UNK] if source.decoding.unknown == "forbid" else [])]
+    """What `generate` does by default: our search, as far as it has the same settings (`left_out`)."""
+    decoding = source.decoding
+    alpha, longest, shortest = _penalty(decoding), _longest(decoding), decoding.min_length
+    never = [PAD, BOS, *([UNK] if decoding.unknown == "forbid" else [])]
     return {
-        "num_beams": source.decoding.beam,
-        "length_penalty": alpha,
-        "max_length": LONGEST,
+        "num_beams": decoding.beam,
+        "length_penalty": 1.0 if alpha is None else alpha,
+        "max_length": LONGEST if longest is None else longest,
+        "min_length": 0 if shortest.factor else shortest.constant + 1,  # the start token counts there
+        "no_repeat_ngram_size": decoding.no_repeat_ngram_size,
         "bad_words_ids": [[number] for number in never],
         "pad_token_id": PAD,
         "eos_token_id": EOS,
@@ -121,6 +126,39 @@ def _generation(source: PlainModel) -> dict[str, Any]:
         "decoder_start_token_id": BOS,
         "forced_eos_token_id": EOS,
     }
+
+
+def _penalty(decoding: DecodingConfig) -> float | None:
+    """The exponent of their length penalty; None if ours is of another kind."""
+    penalty = decoding.length_penalty
+    if isinstance(penalty, NoPenaltyConfig):
+        return 0.0
+    return penalty.alpha if isinstance(penalty, SockeyePenaltyConfig) and penalty.beta == 0.0 else None
+
+
+def _longest(decoding: DecodingConfig) -> int | None:
+    """Their `max_length`, which counts the start token and the end; None if ours depends on the source or is above LONGEST."""
+    longest = decoding.max_length
+    return longest.constant + 2 if longest.factor == 0.0 and longest.constant + 2 <= LONGEST else None
+
+
+def left_out(source: PlainModel) -> list[str]:
+    """The settings of the search that change outputs and have no counterpart in `generate`, with their values."""
+    decoding = source.decoding
+    has_none = {
+        "n_best": decoding.n_best > 1,
+        "sample": decoding.sample,
+        "mbr": decoding.mbr > 0,
+        "length_penalty": _penalty(decoding) is None,
+        "stop": decoding.stop != "transformers",
+        "max_length": _longest(decoding) is None,
+        "min_length": decoding.min_length.factor > 0.0,
+        "unknown": decoding.unknown == "replace",
+        "long_lines": decoding.long_lines == "split",
+        "split_sentences": decoding.split_sentences,
+    }
+    values = decoding.model_dump() | {name: str(getattr(decoding, name)) for name in ("max_length", "min_length")}
+    return [f"{name}: {values[name]}" for name, is_left_out in has_none.items() if is_left_out]
 
 
 def _tensors(source: PlainModel) -> dict[str, Tensor]:

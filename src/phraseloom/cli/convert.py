@@ -71,10 +71,13 @@ def to_marian(
 ) -> None:
     """Write a plain post-norm Transformer as a MarianMT folder of Hugging Face.
 
-    MarianMTModel.from_pretrained and AutoTokenizer.from_pretrained load it. The model needs joint sentencepiece subwords and
-    norm: post; other models are refused by name.
+    MarianMTModel.from_pretrained and AutoTokenizer.from_pretrained load it. The model needs joint sentencepiece subwords,
+    norm: post and no tags; other models are refused by name. Settings of the search that generate does not have are left
+    out and named on standard error.
     """
-    from phraseloom.bridges.to_marian import export_marian
+    from phraseloom.bridges.to_marian import export_marian, left_out
 
     source = export_marian(model, folder, overwrite=overwrite)
+    for setting in left_out(source):
+        typer.echo(f"left out, as there is no such setting: {setting}", err=True)
     typer.echo(f"{folder}: a vocabulary of {len(source.tokenizer.target.vocabulary)} pieces")

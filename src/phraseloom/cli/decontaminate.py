@@ -11,7 +11,7 @@ import typer
 from phraseloom.cli.options import SourceText, TargetText
 from phraseloom.cli.streams import note
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.files import require_file, write_manifest
+from phraseloom.files import require_file, require_regular_file, write_manifest
 
 BLOCK = 20_000
 NAMES = ("source.txt", "target.txt")
@@ -49,7 +49,9 @@ def command(
         raise UsageError("no held-out text", hint="give --held-out-source, --held-out-target, or both")
     kind = FolderKind("decontaminated text", needs=NAMES)
     check_folder(output, kind, overwrite=overwrite, inputs=inputs)
-    for path in inputs:
+    for path in (source, target):
+        require_regular_file(path)
+    for path in chain.from_iterable(held_out.values()):
         require_file(path, "text file")
     known = HeldOut.of(words, {side: chain.from_iterable(map(read_lines, paths)) for side, paths in held_out.items()})
     kept = bytearray()  # a byte a pair

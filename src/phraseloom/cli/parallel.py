@@ -9,7 +9,7 @@ from pathlib import Path
 
 from phraseloom.cli.streams import standard_input, windows
 from phraseloom.errors import DataError, plural
-from phraseloom.files import require_file
+from phraseloom.files import require_file, require_regular_file
 from phraseloom.text.lines import PARALLEL, LineReport, count_lines, read_lines
 
 
@@ -56,7 +56,10 @@ class ParallelFile:
 
 
 def same_length(first: Path, *others: Path | None) -> None:
-    """Raise DataError unless all files have as many lines; the lines are counted, not decoded."""
+    """Raise DataError unless all files have as many lines, which are counted, not decoded; FileProblem for a pipe."""
+    for path in (first, *others):
+        if path is not None:
+            require_regular_file(path)
     count = count_lines(first)
     for other in others:
         if other is not None and count_lines(other) != count:

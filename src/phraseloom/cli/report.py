@@ -58,6 +58,7 @@ def command(
     )
     parts = measured_parts(
         measured,
+        [system.name for system in systems],
         given.translations,
         given.test,
         given.material,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from phraseloom.report.run.parts import Part
     from phraseloom.report.run.runs import System, SystemFacts
 
+T = TypeVar("T")
 
 TestReference = Annotated[
     Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
@@ -148,9 +149,9 @@ def read_inputs(options: ReportInputs, systems: Sequence[System]) -> ReadInputs:
         read_system(system).model_copy(update={"outputs": [str(path) for path in files.get(system.name, ())]})
         for system in systems
     ]
-    translations = read_outputs(files, text)
+    translations = in_order(read_outputs(files, text), systems)
     if options.scores:
-        test = _with_scores(test, options.scores, files, _translating(known, files, options.source))
+        test = _with_scores(test, options.scores, files, systems, _translating(known, files, options.source))
     return ReadInputs(
         known,
         text,
@@ -209,6 +210,11 @@ def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, 
             )
         result[name] = [require_file(file, "translation") for file in files]
     return result
+
+
+def in_order(by_name: Mapping[str, T], systems: Sequence[System]) -> dict[str, T]:
+    """A mapping in the order of the systems, then all other names: the first of them is the baseline."""
+    return {name: by_name[name] for name in [*(s.name for s in systems), *by_name] if name in by_name}
 
 
 def lines_of(path: Path) -> list[str]:
@@ -314,9 +320,16 @@ def _translating(systems: Sequence[SystemFacts], files: Mapping[str, object], so
 
 
 def _with_scores(
-    test: ScoredOn | None, scores: Sequence[str], files: Mapping[str, Sequence[Path]], others: Sequence[str]
+    test: ScoredOn | None,
+    scores: Sequence[str],
+    files: Mapping[str, Sequence[Path]],
+    systems: Sequence[System],
+    others: Sequence[str],
 ) -> ScoredOn:
-    """`test` with the scores of `--scores`, one file for each file of --outputs. Raises UsageError, DataError, FileProblem."""
+    """`test` with the scores of `--scores`, one file for each file of --outputs, in the order of `in_order`.
+
+    Raises UsageError, DataError, FileProblem.
+    """
     from phraseloom.cli.evaluate import given_files_of, given_scores
 
     if not files or others:
@@ -325,7 +338,9 @@ def _with_scores(
     assert test is not None
     given = given_files_of(scores, [str(path) for paths in files.values() for path in paths])
     runs = [len(paths) for paths in files.values()]
-    return replace(test, given=given_scores(given, runs, len(test.reference), None))
+    rows = given_scores(given, runs, len(test.reference), None)
+    of_systems = {metric: in_order(dict(zip(files, of, strict=True)), systems) for metric, of in rows.items()}
+    return replace(test, given={metric: list(of.values()) for metric, of in of_systems.items()})
 
 
 def _material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:

@@ -28,6 +28,7 @@ from phraseloom.decoding.long_lines import CroppedLines
 from phraseloom.errors import UsageError
 from phraseloom.metrics.ratio import plain
 from phraseloom.options.decoding import DecodingConfig
+from phraseloom.serving.message import plain as finite
 from phraseloom.text.lines import LineReport, read_lines
 from phraseloom.text.vocabulary import UNK
 
@@ -45,7 +46,7 @@ OutputForm = Annotated[
     Output,
     typer.Option(
         help="text: one number per line; json: also the log-probability of each subword; "
-        "summary: one JSON object with the sums and perplexities of all lines."
+        "summary: one JSON object with the sums and perplexities of all lines. In JSON, log 0 is null."
     ),
 ]
 Summary = Annotated[
@@ -237,7 +238,7 @@ def _print(scored: ScoredText, output: Output, normalise: bool, by_sentence: boo
             "perplexity": [[line.nll, line.subwords + line.lines] for line in lines],
             "word_perplexity": [[line.nll, line.words + line.lines] for line in lines],
         }
-        print(json.dumps(plain({**sums.as_dict(), "by_sentence": rows}, by_sentence), allow_nan=False))
+        print(json.dumps(finite(plain({**sums.as_dict(), "by_sentence": rows}, by_sentence)), allow_nan=False))
     return sums
 
 
@@ -251,4 +252,4 @@ def _line(score: Any, output: Output, normalise: bool) -> str:
         "token_log_probs": score.token_log_probs,
         "cropped": score.cropped,
     }
-    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite(value), ensure_ascii=False, allow_nan=False) + "\n"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -68,16 +69,18 @@ def draw(pair: ShownPair, width: int) -> Iterator[Text]:
     blocks = list(_blocks(pair.source, room))
     yield from _wrapped(pair.languages[1], pair.text.split(), margin, max(NARROWEST, width - margin))
     for first, last in blocks:
-        starts, line = _columns(pair.source[first:last], room)
-        yield _labelled(pair.languages[0], margin).append(line, style="bold")
+        words = [_cut(word, room) for word in pair.source[first:last]]
+        starts = _columns(words)
+        yield _labelled(pair.languages[0], margin).append(" ".join(words), style="bold")
         block = [(label, link) for label, link in rows if link is None or link.source[0] < last]
         for label, link in block:
             if link is None:
                 if first == 0:
                     yield _labelled(label, margin).append("–", style="dim")
             elif link.source[1] > first:
-                ends = max(link.source[0], first) - first, min(link.source[1], last) - first
-                yield _row(label, link.weight, (starts[ends[0]], starts[ends[1]] - 1), line, margin)
+                begin, end = max(link.source[0], first) - first, min(link.source[1], last) - first
+                linked = " " * starts[begin], " ".join(words[begin:end]), " " * (starts[-1] - starts[end])
+                yield _row(label, link.weight, linked, margin)
         yield Text()
 
 
@@ -104,19 +107,16 @@ def _blocks(words: Sequence[str], room: int) -> Iterator[tuple[int, int]]:
     yield first, len(words)
 
 
-def _columns(words: Sequence[str], room: int) -> tuple[list[int], str]:
+def _columns(words: Sequence[str]) -> list[int]:
     """The column of each word, and of the end, in the line of the words."""
-    words = [_cut(word, room) for word in words]
-    starts = [0]
-    for word in words:
-        starts.append(starts[-1] + cell_len(word) + 1)
-    return starts, " ".join(words)
+    return [0, *accumulate(cell_len(word) + 1 for word in words)]
 
 
-def _row(label: str, weight: float, columns: tuple[int, int], line: str, margin: int) -> Text:
+def _row(label: str, weight: float, linked: tuple[str, str, str], margin: int) -> Text:
+    """`linked`: the words of a link, and the space before and after them."""
     shade = "bold white on blue" if weight >= 0.5 else "white on dark_blue" if weight >= 0.2 else "blue"
-    row = _labelled(label, margin).append(" " * columns[0])
-    row.append(_slice(line, *columns), style=shade).append(" " * (cell_len(line) - columns[1]))
+    before, words, after = linked
+    row = _labelled(label, margin).append(before).append(words, style=shade).append(after)
     row.append(f"  {100 * weight:3.0f} % ", style="dim")
     eighths = round(8 * BAR * min(1.0, weight))
     return row.append("█" * (eighths // 8) + EIGHTHS[eighths % 8].strip(), style="blue")
@@ -134,17 +134,3 @@ def _labelled(label: str, margin: int) -> Text:
 
 def _cut(text: str, room: int) -> str:
     return text if cell_len(text) <= room else set_cell_size(text, room - 1) + "…"
-
-
-def _slice(line: str, start: int, end: int) -> str:
-    """The characters of `line` in the columns from `start` to `end`, which are boundaries of words."""
-    head = 0
-    column = 0
-    while column < start:
-        column += cell_len(line[head])
-        head += 1
-    tail = head
-    while column < end and tail < len(line):
-        column += cell_len(line[tail])
-        tail += 1
-    return line[head:tail]

@@ -12,6 +12,7 @@ import typer
 
 from phraseloom.cli.group import VerbCommand
 from phraseloom.cli.streams import note
+from phraseloom.files import require_regular_file
 from phraseloom.text.lines import LineReport, count_lines, encode_lines, read_blocks, read_stream
 
 app = typer.Typer(
@@ -110,7 +111,7 @@ def _load(folder: Path, side: Side) -> Any:
 def _sample(files: list[Path], size: int) -> Iterator[str]:
     from phraseloom.data.survey import sample
 
-    return sample(files, sum(count_lines(f) for f in files), size)
+    return sample(files, sum(count_lines(require_regular_file(f)) for f in files), size)
 
 
 def _stdin_lines() -> Iterator[str]:

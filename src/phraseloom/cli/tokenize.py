@@ -14,7 +14,7 @@ from phraseloom.cli.options import TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError
-from phraseloom.files import require_file
+from phraseloom.files import require_file, require_regular_file
 from phraseloom.text.lines import LineReport, encode_lines, open_binary, read_blocks, read_lines
 
 STDIN = "-"
@@ -83,7 +83,7 @@ def command(
     if learn_truecaser is not None:
         check_outputs({"--learn-truecaser": learn_truecaser}, inputs=[Path(text)], overwrite=overwrite)
         plain = Normaliser(config, language)
-        known = learn(plain(line) for line in read_lines(require_file(text, "text file")) if line.strip())
+        known = learn(plain(line) for line in read_lines(require_regular_file(text)) if line.strip())
         known.save(learn_truecaser)
     normaliser = Normaliser(config, language, known)
     _filter(text, normaliser.detokenise if undo else normaliser)

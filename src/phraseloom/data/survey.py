@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from phraseloom.data.shards import FileInfo
-from phraseloom.errors import CorruptError, DataError, FileProblem
-from phraseloom.files import require_file, sha256_file
+from phraseloom.errors import CorruptError, DataError
+from phraseloom.files import require_regular_file, sha256_file
 from phraseloom.options.data import ParallelFiles, TextFile
 from phraseloom.text.lines import (
     LineReport,
@@ -30,11 +30,7 @@ Reading = tuple[Path, str | None, tuple[str, ...]]
 
 def locate(data_root: Path, name: str) -> Path:
     """The path of a data file, relative to the data root unless it is absolute. Raises FileProblem."""
-    path = require_file(data_root / name, "text file")
-    if not path.is_file():
-        what = "this is a pipe or device; a text file is needed, because it is read more than once"
-        raise FileProblem(what, file=path)
-    return path
+    return require_regular_file(data_root / name)
 
 
 def check_sha256(path: Path, expected: str | None) -> str:

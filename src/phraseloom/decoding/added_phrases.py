@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from phraseloom.errors import DataError, UsageError
+from phraseloom.layers.packed import can_pack
 from phraseloom.layers.table import TableEmbedding
 from phraseloom.outputs import ContinuousOutput
 from phraseloom.phrases.segmenters import COLUMNS
@@ -64,7 +65,8 @@ def add_phrases(model: nn.Module, tokenizer: Tokenizer, path: str | Path) -> tup
         vectors_VM = np.concatenate([words.vectors, unit(np.stack([*new.values()])).astype(np.float32)])
         words = Words(Vocabulary([*words.vocabulary, *new]), joined=True, vectors=vectors_VM)
         output.table.rows_VM = torch.from_numpy(vectors_VM).to(output.table.rows_VM)
-        output.pack()
+        if can_pack(output.table.rows_VM):
+            output.pack()
     sides = (tokenizer.source.language, tokenizer.target.language, tokenizer.source.subwords, words)
     return Tokenizer(tokenizer.text, *sides, truecasers=tokenizer.truecasers, tags=tokenizer.tags), Added(
         len(new), len(rows) - len(new)

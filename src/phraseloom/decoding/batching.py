@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import torch
 
 from phraseloom.decoding.constraint_tracker import ConstraintTracker
 from phraseloom.decoding.limits import SampleSeed
+from phraseloom.text.tokenizer import Side
 
 R = TypeVar("R")
 NO_SEED = SampleSeed(0, 0)
@@ -27,7 +28,8 @@ class Piece:
     `first_word`, `first_id`: the numbers of words and subwords of the line before this piece. `phrases`: the sizes of its
     source phrases, if the model needs them. `prefix`: the forced prefix of the translation as subword ids; `begun`: its pieces
     as text, if the vocabulary lacks some. `tracker`: of the constraints, if the line has any. `seed`: what its samples depend
-    on. `tags`: how many of `ids` are tags, which come first.
+    on. `tags`: how many of `ids` are tags, which come first. `source_pieces`: those of `ids` after the tags as text, if the
+    vocabulary lacks some.
     """
 
     line: int
@@ -40,6 +42,16 @@ class Piece:
     tracker: ConstraintTracker | None = None
     seed: SampleSeed = NO_SEED
     tags: int = 0
+    source_pieces: Sequence[str] = ()
+
+
+def cut_text(
+    number: int, line: str, ids: list[int], side: Side, *, limit: int, how: Literal["crop", "split"]
+) -> list[Piece]:
+    """`cut_line` of a raw line, the `number`th, with its ids; `side` is the source side."""
+    names = side.pieces_of(line, ids if how == "split" else ids[:limit])
+    pieces = cut_line(number, ids, lambda ids: side.word_of_piece(ids, names), limit=limit, how=how)
+    return [replace(p, source_pieces=names[p.first_id :][: len(p.ids)]) for p in pieces] if names else pieces
 
 
 def cut_line(

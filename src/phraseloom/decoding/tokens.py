@@ -61,7 +61,7 @@ def links(
     attentions = attention_of(model, memory, [b for b, _ in needed], targets, choice)
     for (b, rank), tokens, attention in zip(needed, targets, attentions, strict=True):
         piece, unknown = pieces[b], result[b].unknown
-        source_word = tokenizer.source.word_of_piece(piece.ids[piece.tags :])
+        source_word = tokenizer.source.word_of_piece(piece.ids[piece.tags :], piece.source_pieces)
         attention = attention.after(piece.tags)
         target_words = tokenizer.target.words_of_piece(tokens, piece.begun)
         if replacing and unknown is not None:

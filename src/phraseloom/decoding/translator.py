@@ -19,7 +19,7 @@ import torch
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
-from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
+from phraseloom.decoding.batching import Piece, cut_text, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import ShouldCancel
 from phraseloom.decoding.constrained_lines import check_model, check_terms, checked, with_constraints
 from phraseloom.decoding.constraints import Constraints
@@ -130,7 +130,7 @@ class Translator:
     def set_gate(
         self, *, score: GateScore | None = None, phrase_odds: float | None = None, weight: float | None = None
     ) -> None:
-        """Change how the gate weighs words and phrases, of this model in memory; None leaves it as it is.
+        """Change how the gate weighs words and phrases, of each model in memory that has one; None leaves it as it is.
 
         `score`: see `outputs/continuous.py`; `phrase_odds` and `weight` are the options `phrase_odds` and `gate_weight`. Raises
         ModelError for a model without a fertility module, ConfigError for a number out of range.
@@ -138,7 +138,8 @@ class Translator:
         given = {"phrase_odds": phrase_odds, "gate_weight": weight}
         self._require_gate()
         if score is not None:
-            self.model.output.score = score
+            for model in filter(_gate_of, _models(self.model)):
+                model.output.score = score
         self.config = self._configured({name: value for name, value in given.items() if value is not None})
 
     def _require_gate(self) -> None:
@@ -407,7 +408,10 @@ class Translator:
         side, limit = self.tokenizer.source, config.max_input_tokens
         needs_whole_lines = self.segmenter is not None or config.long_lines == "split"
         ids = side.encode_batch(lines) if needs_whole_lines else encode(side, lines, limit)
-        cut = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
+        cut = [
+            cut_text(number, line, own, side, limit=limit, how=config.long_lines)
+            for number, (line, own) in enumerate(zip(lines, ids, strict=True))
+        ]
         phrases = self.phrases_of(lines, ids, trees)
         if phrases is not None:
             cut = [with_phrases(line, sizes) for line, sizes in zip(cut, phrases, strict=True)]

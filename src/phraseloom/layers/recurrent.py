@@ -103,7 +103,7 @@ class Cell(nn.Module):
 
     def step(self, from_input_RG: Tensor, state: State) -> State:
         """One step: the new state from W_x x + b and the old state."""
-        if not _under_autocast(from_input_RG):
+        if not under_autocast(from_input_RG):
             return self._step(from_input_RG, state)
         with torch.autocast(from_input_RG.device.type, enabled=False):
             return self._step(from_input_RG.to(self.bias.dtype), tuple(part.to(self.bias.dtype) for part in state))
@@ -175,14 +175,14 @@ class Cell(nn.Module):
         state = start if self.parts > 1 else start[0]
         train = x.device.type != "cpu" and torch.is_grad_enabled()  # cuDNN keeps what a backward pass needs only then
         arguments = (weights, True, 1, 0.0, train, False)
-        with torch.autocast(x.device.type, enabled=False) if _under_autocast(x) else nullcontext():
+        with torch.autocast(x.device.type, enabled=False) if under_autocast(x) else nullcontext():
             output, *final = (
                 self.kernel(x, state, *arguments, True) if sizes is None else self.kernel(x, sizes, state, *arguments)
             )
         return output, tuple(part[0] for part in final)
 
 
-def _under_autocast(x: Tensor) -> bool:
+def under_autocast(x: Tensor) -> bool:
     """Whether autocast is on for this tensor; the meta device has none."""
     return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
 

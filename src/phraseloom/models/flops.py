@@ -7,13 +7,15 @@ or layer is counted without further code. Not counted: softmax, normalisation, d
 A backward pass has two products for each product of the forward pass, so an update costs about three forward passes. A product
 with a constant side, such as the zero state before the first token, has only one.
 
+Attention is counted as the backend `explicit` computes it, whatever the configuration says.
+
 **Phrase representations** have two counts. The layers compute the glance half of W1 once per phrase, and sums over
 the tokens of a phrase as products with the P × S membership (`computed=True`). The default count uses the formulas of the
 paper for phrases, and torch's count for everything else. With P phrases in a sentence, f and h the inner widths of combination
 and scorer:
 
     level          2·D·h + D           a source token, L+1 levels: W1 on [g ; x_k] (with a scorer), the sum of its x_k
-    combination    2·D·D + 3·D·f       a token, every layer of both sides: Wq, Wo, W_a on [x ; a], W_b
+    combination    2·D·D + 3·D·f       a token, every Transformer layer of both sides: Wq, Wo, W_a on [x ; a], W_b
                    2·D·D               a phrase: Wk and Wv; in search once per source
                    2·D·P               a token: scores and mixing
     transparent    (L+1)·D             a phrase and decoder layer; with transparent_tokens also a token
@@ -102,6 +104,9 @@ def shapes_of(
 ) -> nn.Module:
     """A model whose parameters have shapes and no values. `table_width`: size of the fixed vectors of a continuous output, of
     which those from `first_phrase` on are of phrases."""
+    # Fused attention needs a device, and its products depend on the kernel.
+    explicit = config.attention.model_copy(update={"backend": "explicit"})
+    config = config.model_copy(update={"attention": explicit})
     with META:
         softmax = config.output.kind == "softmax"
         fixed = None if softmax else TargetTable(torch.empty(vocabulary, table_width), first_phrase)
@@ -200,9 +205,10 @@ class PhraseFormulas:
         return 2 * self.width**2 + 3 * self.width * inner
 
     def source(self, source: int) -> int:
-        """Of a source: levels, mixtures, encoder layers, keys and values for the decoder."""
+        """Of a source: levels, mixtures, Transformer encoder layers, keys and values for the decoder."""
         width, options, phrases = self.width, self.phrases, phrase_count(self.config, source)
-        encoder, decoder = self.config.encoder.layers, self.config.decoder.layers
+        decoder = self.config.decoder.layers
+        encoder = self.config.encoder.layers if self.config.encoder.kind == "transformer" else 0
         level = 0 if options.attention == "none" else source * (2 * width * (options.scorer_width or width) + width)
         mixed = phrases * options.transparent + source * options.transparent_tokens
         mixtures = decoder * self.levels * width * mixed if self.levels > 1 else 0

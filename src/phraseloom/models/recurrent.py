@@ -249,7 +249,7 @@ class RecurrentDecoder(nn.Module):
         context, weights = self.attention(read_BTD.flatten(0, 1), state.fixed[0], state.source)
         if weights is not None:
             weights = weights.unflatten(0, x_BTD.shape[:2]).movedim(1, 3).flatten(2, 3)
-        return self._join(read_BTD, context.view(x_BTD.shape)), weights
+        return self._join(read_BTD, context.view(read_BTD.shape)), weights
 
     def start(self, memory: Memory, *, beam: int, capacity: int) -> DecoderState:
         """The state before the first step, for `beam` hypotheses a sentence."""

@@ -27,7 +27,7 @@ import torch
 
 from phraseloom.analysis.coverage import parse_spans
 from phraseloom.analysis.explain.attention import plain_links
-from phraseloom.analysis.explain.text import ExplainedPair
+from phraseloom.analysis.explain.text import ExplainedPair, words_of_pair
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import Segment, refuse_nan
@@ -157,10 +157,8 @@ def of_pairs(
         side.encode_batch(list(lines)) for side, lines in ((tokenizer.source, sources), (tokenizer.target, targets))
     ]
     ids = list(zip(*sides, strict=True))
-    in_pieces = [
-        _in_pieces(tokenizer, number, source, target, line_phrases)
-        for number, ((source, target), line_phrases) in enumerate(zip(ids, known, strict=True), 1)
-    ]
+    lines = list(zip(sources, targets, strict=True))
+    in_pieces = [_in_pieces(tokenizer, n, lines[n], ids[n], known[n]) for n in range(len(lines))]
     reasons = [_reason(len(s), len(t), limit, translator.model.max_segment) for s, t in ids]
     real = [n for n, reason in enumerate(reasons) if reason is None]
     sentences: list[Segmented | None] = [None] * len(ids)
@@ -197,16 +195,20 @@ class _InPieces(NamedTuple):
 
 
 def _in_pieces(
-    tokenizer: Any, number: int, source: list[int], target: list[int], phrases: Sequence[TargetPhrase]
+    tokenizer: Any, n: int, lines: tuple[str, str], pair: tuple[list[int], list[int]], phrases: Sequence[TargetPhrase]
 ) -> list[_InPieces]:
-    source_word, words = tokenizer.source.word_of_piece(source), tokenizer.target.words_of_piece(target)
+    source_words, words = (
+        side.words_of_piece(ids, side.pieces_of(line, ids))
+        for side, line, ids in zip((tokenizer.source, tokenizer.target), lines, pair, strict=True)
+    )
+    source_word = [span.start for span in source_words]
     result = []
     for phrase in phrases:
         own = [i for i, span in enumerate(words) if phrase.target[0] <= span.start and span.stop <= phrase.target[1]]
         last = words[-1].stop if words else 0
         if phrase.target[1] > last or max(phrase.source, default=-1) > max(source_word, default=-1):
             raise DataError(
-                f"sentence {number} has {max(source_word, default=-1) + 1} and {last} words, too few for the phrase on target "
+                f"sentence {n + 1} has {max(source_word, default=-1) + 1} and {last} words, too few for the phrase on target "
                 f"words {phrase.target[0]}:{phrase.target[1]}",
                 hint="spans count the words of the line, from 0; are the files parallel, or the wrong way round (--reverse)?",
             )
@@ -312,8 +314,8 @@ def _segments(translator: Any, pair: ExplainedPair, batch: Batch) -> dict[str, A
     else:
         segments = _likeliest(translator.model, batch, len(pair.source))
         notes.append("the target was given: its likeliest segments, each with the log of its posterior probability")
-    source_word = translator.tokenizer.source.word_of_piece(pair.source)
-    words = translator.tokenizer.target.words_of_piece(pair.target)
+    source_words, words = words_of_pair(translator.tokenizer, pair)
+    source_word = [span.start for span in source_words]
     links = link_segments(segments, source_word, words)
     heaviest: dict[tuple[int, int], float] = {}
     for segment in segments:

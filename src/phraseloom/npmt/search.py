@@ -273,7 +273,7 @@ def links(
     """The hypotheses of each piece with the links of their segments, in source positions of the line."""
     result = []
     for piece, hypotheses in zip(pieces, n_best, strict=True):
-        source_word = tokenizer.source.word_of_piece(piece.ids)
+        source_word = tokenizer.source.word_of_piece(piece.ids, piece.source_pieces)
         shifted: list[Hypothesis] = []
         aligned: list[Aligned | None] = []
         unknown: list[list[UnknownWord]] = []

@@ -72,6 +72,13 @@ class InitConfig(Config):
         return "{" + ", ".join(f"{name}: {value}" for name, value in ({"kind": self.kind} | changed).items()) + "}"
 
 
+def mapping_of(path: KeyPath, word: Any) -> dict[str, Any] | None:
+    """The mapping that one word in a recipe means, if an override sets a key below it; None if it means none."""
+    if path == ("model", "init"):
+        return {"kind": word}
+    return {} if path == ("model", "attention") and word == "token" else None
+
+
 FORMER_KEYS: Mapping[str, KeyPath] = {"init_range": ("init", "range")}
 """Of a model: see `fill_init`."""
 
@@ -116,8 +123,9 @@ def fill_stored_init(value: Any) -> Any:
 def fill_stored(value: Any) -> Any:
     """`value`, the stored configuration of a model, as it is written today: the same model, without options that are refused.
 
-    Its start is that of `fill_stored_init`. Between the layers of a stack of one, options had no effect, and are left out.
-    Where `segments` had a `floor` above `max_tokens`, every phrase had `floor` tokens.
+    Its start is that of `fill_stored_init`. Between the layers of a stack of one, options had no effect, and are left out; so
+    are options of a continuous output that its loss does not read. Where `segments` had a `floor` above `max_tokens`, every
+    phrase had `floor` tokens.
     """
     value = fill_stored_init(value)
     if not isinstance(value, dict):
@@ -127,6 +135,11 @@ def fill_stored(value: Any) -> Any:
         stack = value.get(part)
         if isinstance(stack, dict) and stack.get("kind") == "recurrent" and stack.get("layers") == 1:
             value[part] = {key: option for key, option in stack.items() if key not in BETWEEN_LAYERS}
+    output = value.get("output")
+    if isinstance(output, dict) and output.get("kind") in ("continuous", "word_or_phrase"):
+        idle = _idle_output(output.get("loss", "max_margin"), output.get("margin_weight"), output.get("score"))
+        changed = {key for key in idle if output.get(key) != ContinuousConfig.model_fields[key].default}
+        value["output"] = {key: option for key, option in output.items() if key not in changed}
     phrases = value.get("phrases")
     segments = phrases.get("segments") if isinstance(phrases, dict) else None
     if isinstance(segments, dict) and segments.get("kind") == "fixed":
@@ -235,6 +248,24 @@ class SoftmaxConfig(Config):
         return self
 
 
+def _idle_output(loss: Any, margin_weight: Any, score: Any) -> dict[str, str]:
+    """The options of a continuous output without effect on this loss and gate score, each with what it is for."""
+    idle = {}
+    if loss != "max_margin" and not margin_weight:
+        needed = "a max-margin loss: loss: max_margin, or a margin_weight"
+        idle = {"margin": needed, "rivals": needed, "rival": needed}
+    if loss not in ("vmf_reg1", "vmf_reg1_reg2"):
+        idle["lambda1"] = "loss: vmf_reg1 or vmf_reg1_reg2"
+    if loss not in ("vmf_reg2", "vmf_reg1_reg2"):
+        idle["lambda2"] = "loss: vmf_reg2 or vmf_reg1_reg2"
+    if loss != "vmf_released":
+        idle["lambda_released"] = "loss: vmf_released"
+    if loss in ("cosine", "l2", "max_margin") and score not in ("density", "released"):
+        losses = "vmf, vmf_reg1, vmf_reg2, vmf_reg1_reg2 or vmf_released"
+        idle["approximation"] = f"a von Mises-Fisher loss: loss: {losses}; or for score: density or released"
+    return idle
+
+
 class ContinuousConfig(Config):
     """A vector near the fixed vector of the word (P003): data with `subwords: {kind: words, vectors: FILE}`.
 
@@ -266,16 +297,17 @@ class ContinuousConfig(Config):
     hidden_layer: bool = False
 
     @model_validator(mode="after")
-    def _one_margin(self) -> ContinuousConfig:
+    def _fits(self) -> ContinuousConfig:
         if self.loss == "max_margin" and self.margin_weight:
             raise ValueError("loss: max_margin has its own margin_weight of 1; leave margin_weight out")
         if self.frequent_rivals and self.rivals is None:
             raise ValueError("frequent_rivals needs rivals, the number of those that are drawn")
         if self.frequent_rivals == "words" and self.kind == "continuous":
             raise ValueError("frequent_rivals: words is for kind: word_or_phrase; without phrases these are all rows")
-        for name, default in (("rivals", None), ("rival", "informative")):
-            if getattr(self, name) != default and self.loss != "max_margin" and not self.margin_weight:
-                raise ValueError(f"{name} is for a max-margin loss: loss: max_margin, or a margin_weight")
+        idle = _idle_output(self.loss, self.margin_weight, getattr(self, "score", None))
+        for name, needed in idle.items():
+            if getattr(self, name) != ContinuousConfig.model_fields[name].default:
+                raise ValueError(f"{name} is for {needed}")
         return self
 
 
@@ -524,8 +556,10 @@ def check_sizes(config: Any) -> None:
     kinds = [
         side.kind for side in ((sides.source, sides.target) if isinstance(sides, SidePositionsConfig) else (sides,))
     ]
-    if config.width % 2 and "sinusoid" in kinds:
-        raise ValueError(f"width {config.width} is odd: sinusoid positions need pairs of channels")
+    embedded = getattr(config, "embedding_width", None)
+    name, channels = ("width", config.width) if embedded is None else ("embedding_width", embedded)
+    if channels % 2 and "sinusoid" in kinds:
+        raise ValueError(f"{name} {channels} is odd: sinusoid positions need pairs of channels")
     for use, attention in config.attention.uses().items():
         arrangement = attention.arrangement
         split = arrangement.split if arrangement.kind == "homogeneous" else None

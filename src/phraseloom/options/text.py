@@ -105,7 +105,7 @@ class VectorTraining(Config):
     epochs: int = Field(20, ge=1)
     min_count: int = Field(2, ge=1)
     sample: float = Field(0.001, ge=0.0, le=1.0)
-    seed: int = Field(1, ge=0, le=2**32 - 1)
+    seed: int = Field(1, ge=0, le=2**32 - 2)
 
 
 class TrainedVectors(Config):

@@ -16,7 +16,8 @@ distribution over words, beam search, scores and perplexities mean the same as w
     density   s(w) = λ · (log C_m(κ) + ê·e_w)                     as the paper has it
     released  s(w) = λ · (log C_m(log(1+κ)) + ê·e_w)              as the published program has it
 
-At m = 300 log C is near 427, so the last two act as a switch at λ = ½, not as a mixture.
+At m = 300 log C is near 427, so the last two act as a switch at λ = ½, not as a mixture. They are computed in float32 at least:
+in bfloat16, 427 + ê·e would be equal for many words.
 
 Search never holds a large tensor of hypotheses × words: it compares a chunk of hypotheses with the whole table at a time.
 Each chunk costs one matrix product (the table is packed once), one pass in place for log p, and one pass for the largest
@@ -26,6 +27,7 @@ entry of each block of words (`outputs/topk.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Literal
 
 import torch
@@ -33,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phraseloom.layers.packed import Packed, linear
+from phraseloom.layers.recurrent import under_autocast
 from phraseloom.layers.table import TargetTable
 from phraseloom.losses.vmf import MARGIN, Distance, Rival, concentration, max_margin_loss, vmf_loss
 from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
@@ -136,10 +139,11 @@ class ContinuousOutput(nn.Module):
 
     def scores(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
         """s of every token, (R, V)."""
-        predicted_RM, rows_VM = self.predict(hidden_RD), self.table.rows_VM
-        scores_RV = linear(predicted_RM, rows_VM, packed=self._packed)
-        if word_share_R is not None:
-            self._apply_gate_(scores_RV, word_share_R, predicted_RM)
+        predicted_RM = self.predict(hidden_RD)
+        if word_share_R is None:
+            scores_RV = self._products(predicted_RM)
+        else:
+            scores_RV = self._gated_scores(predicted_RM, word_share_R)
         for token in self.forbidden:
             scores_RV[:, token] = NEVER
         return scores_RV
@@ -168,8 +172,13 @@ class ContinuousOutput(nn.Module):
             rows = slice(start, start + size)
             yield rows, self.log_probs(hidden_RD[rows], None if word_share_R is None else word_share_R[rows])
 
-    def _apply_gate_(self, products_RV: Tensor, word_share_R: Tensor, predicted_RM: Tensor) -> None:
-        """ê·e → s, in place. Here words and phrases are alike, and nothing changes."""
+    def _products(self, predicted_RM: Tensor) -> Tensor:
+        """ê·e of every token, (R, V)."""
+        return linear(predicted_RM, self.table.rows_VM.to(predicted_RM.dtype), packed=self._packed)
+
+    def _gated_scores(self, predicted_RM: Tensor, word_share_R: Tensor) -> Tensor:
+        """s of every token, (R, V). Here words and phrases are alike, and the gate changes nothing."""
+        return self._products(predicted_RM)
 
 
 class WordOrPhraseOutput(ContinuousOutput):
@@ -179,16 +188,24 @@ class WordOrPhraseOutput(ContinuousOutput):
         super().__init__(table, **kwargs)  # type: ignore[arg-type]
         self.score = score
 
-    def _apply_gate_(self, products_RV: Tensor, word_share_R: Tensor, predicted_RM: Tensor) -> None:
-        word_R1 = word_share_R[:, None].to(products_RV.dtype).clamp(0.0, 1.0)
-        parts = zip(products_RV.tensor_split((self.table.first_phrase,), 1), (word_R1, 1 - word_R1), strict=True)
+    def _gated_scores(self, predicted_RM: Tensor, word_share_R: Tensor) -> Tensor:
         if self.score == "mixture":
-            for part_RC, share_R1 in parts:
+            scores_RV = self._products(predicted_RM)
+            for part_RC, share_R1 in self._with_shares(scores_RV, word_share_R):
                 part_RC.add_(share_R1.clamp(min=torch.finfo(share_R1.dtype).tiny).log())
-        else:
-            constant_R1 = self._constant(predicted_RM)[:, None]
-            for part_RC, share_R1 in parts:
+            return scores_RV
+        exact_RM = predicted_RM.to(torch.promote_types(predicted_RM.dtype, torch.float32))
+        with torch.autocast(exact_RM.device.type, enabled=False) if under_autocast(exact_RM) else nullcontext():
+            scores_RV, constant_R1 = self._products(exact_RM), self._constant(exact_RM)[:, None]
+            for part_RC, share_R1 in self._with_shares(scores_RV, word_share_R):
                 part_RC.add_(constant_R1).mul_(share_R1)
+        return scores_RV
+
+    def _with_shares(self, scores_RV: Tensor, word_share_R: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The scores of the words with λ_word, and those of the phrases with 1 - λ_word."""
+        word_R1 = word_share_R[:, None].to(scores_RV.dtype).clamp(0.0, 1.0)
+        parts = scores_RV.tensor_split((self.table.first_phrase,), 1)
+        return zip(parts, (word_R1, 1 - word_R1), strict=True)
 
     def _constant(self, predicted_RM: Tensor) -> Tensor:
         """log C of each row, (R,), as the score has it."""

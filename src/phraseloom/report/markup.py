@@ -48,29 +48,29 @@ def table(
         for i in range(len(headers))
     ]
     head = "".join(
-        f'<th scope="col"{_number(r)}>{_button(h) if sortable and len(rows) > 1 and h else _text(h)}</th>'
+        f'<th scope="col"{_number(r)}>{_button(h) if sortable and len(rows) > 1 and h else html_text(h)}</th>'
         for h, r in zip(headers, right, strict=True)
     )
     body = "".join(
         "<tr>" + "".join(_td(c, r, i == 0) for i, (c, r) in enumerate(zip(row, right, strict=True))) + "</tr>"
         for row in cells
     )
-    said = f"<caption>{_text(caption)}</caption>" if caption else ""
+    said = f"<caption>{html_text(caption)}</caption>" if caption else ""
     kind = ' class="sortable"' if sortable and len(rows) > 1 else ""
-    label = f' aria-label="{_text(name)}"' if name and not caption else ""
+    label = f' aria-label="{html_text(name)}"' if name and not caption else ""
     return f'<div class="scroll"><table{kind}{label}>{said}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def section(anchor: str, title: str, *parts: str) -> str:
     """A section with its heading; "" where all parts are empty."""
     inside = "\n".join(part for part in parts if part)
-    return f'<section id="{anchor}"><h2>{_text(title)}</h2>\n{inside}\n</section>' if inside else ""
+    return f'<section id="{anchor}"><h2>{html_text(title)}</h2>\n{inside}\n</section>' if inside else ""
 
 
 def details(summary: str, *parts: str) -> str:
     """Something folded away; "" where all parts are empty."""
     inside = "\n".join(part for part in parts if part)
-    return f"<details><summary>{_text(summary)}</summary>\n{inside}\n</details>" if inside else ""
+    return f"<details><summary>{html_text(summary)}</summary>\n{inside}\n</details>" if inside else ""
 
 
 def charts(*figures: str) -> str:
@@ -81,12 +81,12 @@ def charts(*figures: str) -> str:
 
 def note(text: str) -> str:
     """A sentence under a table or chart."""
-    return f'<p class="soft">{_text(text)}</p>' if text else ""
+    return f'<p class="soft">{html_text(text)}</p>' if text else ""
 
 
 def mono(text: str) -> str:
     """Such as a signature or a path, as HTML."""
-    return f"<code>{_text(text)}</code>"
+    return f"<code>{html_text(text)}</code>"
 
 
 def p_text(p: float) -> str:
@@ -94,7 +94,8 @@ def p_text(p: float) -> str:
     return "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
-def _text(text: str) -> str:
+def html_text(text: str) -> str:
+    """Text for a page: markup and control characters are escaped."""
     return escape(escape_controls(text))
 
 
@@ -117,7 +118,7 @@ def _minus(text: str) -> str:
 
 
 def _td(cell: TableCell, right: bool, first: bool) -> str:
-    inside = cell.html if cell.html is not None else _text(cell.text if cell.value is None else _minus(cell.text))
+    inside = cell.html if cell.html is not None else html_text(cell.text if cell.value is None else _minus(cell.text))
     inside = f"<strong>{inside}</strong>" if cell.strong else inside
     value = f' data-value="{cell.value!r}"' if cell.value is not None else ""
     return f'<th scope="row"{value}>{inside}</th>' if first else f"<td{_number(right)}{value}>{inside}</td>"
@@ -128,7 +129,7 @@ def _number(right: bool) -> str:
 
 
 def _button(text: str) -> str:
-    return f'<button type="button">{_text(text)}</button>'
+    return f'<button type="button">{html_text(text)}</button>'
 
 
 Row = Sequence[object]

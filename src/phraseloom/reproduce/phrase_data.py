@@ -32,9 +32,10 @@ from phraseloom.phrases.extract import read_candidates
 from phraseloom.phrases.stop_words import LANGUAGES, STOP_WORDS, read_stop_words
 from phraseloom.reproduce.execute import CONCATENATE, PROGRAM, STDOUT, Execution, duration
 from phraseloom.reproduce.records import LOG, RECORD, Record, read_record
-from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
+from phraseloom.reproduce.steps import ROOT, Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import TableConfig
 from phraseloom.text.lines import count_lines, read_lines
+from phraseloom.text.normalize import base_language
 from phraseloom.text.same_language import FEWEST_WORDS, LEAST_OVERLAP, count_words, overlap
 from phraseloom.text.words import JOINER, is_phrase
 
@@ -45,6 +46,7 @@ PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
 FILTER_OPTION = re.compile(r"--([a-z-]+)(?: (?!--|-o)(\S+))?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
+BELOW = f"{ROOT}/"  # of the words of `_place`
 LINES = "lines.txt"  # of `phrases mwt`
 LEXICON = "lexicon.tsv"  # of `align lexicon`
 ROW, CLEAN, SIDES = "data", "clean", ("source", "target")
@@ -162,7 +164,7 @@ class PhraseData:
 
 def folder_of(config: DataConfig) -> Path:
     """The folder of the steps, beside the dataset."""
-    return Path(config.folder + SUFFIX)
+    return Path(f"{Path(config.folder)}{SUFFIX}")  # Path drops a last slash
 
 
 def make_phrase_data(
@@ -184,11 +186,10 @@ def make_phrase_data(
     phrases, vectors = _options(config)
     root = Path(data_root)
     read = _check_input(config, phrases, vectors, root, progress)
-    if phrases.filter == "paper" and phrases.stop_words is None and config.target_language not in LANGUAGES:
+    language = base_language(config.target_language)
+    if phrases.filter == "paper" and phrases.stop_words is None and language not in LANGUAGES:
         hint = "data.target_phrases.stop_words may name a file"
-        say(
-            f"there is no list of stop-words for {config.target_language}, so phrases are filtered by the English one; {hint}"
-        )
+        say(f"there is no list of stop-words for {language}, so phrases are filtered by the English one; {hint}")
     steps = _steps(config, phrases, vectors, root)
     made = _by_name(steps)
     files.disk.mkdir(steps.work)
@@ -381,7 +382,9 @@ def _steps(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorTrai
             },
         },
     )
-    return Steps(table, "paper", folder_of(config) / "steps", Path(), str(root))
+    words = {word for command in commands.values() for word in [*command["run"], *command["stdin"]]}
+    own = {word: word.removeprefix(BELOW) for word in words if word.startswith(BELOW) or Path(word).is_absolute()}
+    return Steps(table, "paper", folder_of(config) / "steps", Path(), str(root), files=own)
 
 
 def _splits(config: DataConfig) -> list[str]:
@@ -399,7 +402,7 @@ def _tokens(config: DataConfig, side: str, text: str, truecaser: str | None) -> 
     options += [f"--{option}" for option, on in _flags(config).items() if on]
     if truecaser is not None:
         options += ["--truecaser", truecaser] if truecaser else ["--learn-truecaser", "{here}/truecaser"]
-    language = config.source_language if side == "source" else config.target_language
+    language = base_language(config.source_language if side == "source" else config.target_language)
     return _step("tokenize", text, "-l", language, *options, stdout=f"{side}.txt")
 
 
@@ -462,7 +465,7 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     pairs = [*both("train"), "-a", links("train")]
     step("lexicon", "align", "lexicon", *pairs, "-o", f"{{here}}/{LEXICON}", "--min-count", "2")
     step("candidates", "phrases", "extract", *pairs, "-o", "{here}/candidates.tsv")
-    limits = ["--preset", phrases.filter, *_limits(phrases, config.target_language)]
+    limits = ["--preset", phrases.filter, *_limits(phrases, base_language(config.target_language))]
     text = ["-t", "{target_train}/target.txt"]
     step("table", "phrases", "filter", "{candidates}/candidates.tsv", *text, *limits, "-o", "{here}/phrases.tsv")
     table = ["--table", "{table}/phrases.tsv"]
@@ -486,7 +489,7 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     step("text_for_vectors", "concatenate", stdin=learned, stdout="out.txt")
     options: dict[str, float] = {"width": vectors.width, "epochs": vectors.epochs, "min-count": vectors.min_count}
     options |= {"sample": vectors.sample, "seed": vectors.seed}
-    given = [word for name, value in options.items() for word in (f"--{name}", f"{value:g}")]
+    given = [word for name, value in options.items() for word in (f"--{name}", str(value).removesuffix(".0"))]
     step("vectors", "embeddings", "train", "{text_for_vectors}/out.txt", "-o", "{here}/vectors.vec",
          "--vocabulary", "{table}/phrases.tsv", *given)  # fmt: skip
     return commands
@@ -512,7 +515,7 @@ def _flags(config: DataConfig) -> dict[str, bool]:
 
 def _place(name: str) -> str:
     """A file of the recipe in a command: below the data root, unless its path is absolute."""
-    return name if Path(name).is_absolute() else f"{{root}}/{name}"
+    return name if Path(name).is_absolute() else BELOW + name
 
 
 def _labels(config: DataConfig, made: dict[str, Step]) -> dict[str, tuple[Path, Path]]:
@@ -538,7 +541,9 @@ def _result(
     config: DataConfig, made: dict[str, Step], root: Path, read: dict[str, list[FileInfo]], steps: int
 ) -> PhraseData:
     def named(path: Path) -> str:
-        return os.path.relpath(path, root)
+        return os.path.relpath(
+            os.path.realpath(path), os.path.realpath(root)
+        )  # `..` after a link goes up from its target
 
     changes: dict[str, Any] = {"target_phrases": None}
     origins = {}

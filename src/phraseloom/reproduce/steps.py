@@ -5,8 +5,9 @@ that step and a recipe by its content. So the identity does not depend on paths,
 tables share trainings. The folder of a step ends in the first twelve digits. Files of the data root count by name; the record
 of a step tells whether they have changed.
 
-A step reads the files that its command line names below `{root}` (a file, all files of a folder, or all files with a stem),
-with `--data-root {root}` also the files of its recipe, and the files of the steps that it needs. Its record has for each file
+A step reads the files that its command line names below `{root}` (a file, all files of a folder, or all files with a stem) or
+by a word of `Steps.files`, with `--data-root {root}` also the files of its recipe, and the files of the steps that it needs.
+Its record has for each file
 
     inputs: {name below the data root: {"bytes", "mtime_ns", "sha256"}}
 
@@ -40,13 +41,15 @@ Entry = dict[str, Any]
 Reads = tuple[tuple[str, Path], ...]
 
 
-def reads(words: Sequence[str], argv: Sequence[str], root: Path, work: Path) -> Reads:
+def reads(words: Sequence[str], argv: Sequence[str], root: Path, work: Path, known: Mapping[str, str]) -> Reads:
     """(name, path) of the files that a step reads itself. `words`: its command line and standard input with `{root}`;
-    `argv`: the filled-in command line; `work`: the folder of steps, whose files are outputs.
+    `argv`: the filled-in command line; `work`: the folder of steps, whose files are outputs; `known`: `Steps.files`.
 
     Raises ConfigError for a recipe that cannot be read.
     """
-    files = {name: root / name for word in words for stem in BELOW.findall(word) for name in _expanded(stem, root)}
+    files = {known[word]: root / known[word] for word in words if word in known}
+    stems = [stem for word in words if word not in known for stem in BELOW.findall(word)]
+    files |= {name: root / name for stem in stems for name in _expanded(stem, root)}
     if ("--data-root", ROOT) in pairwise(words):
         path = next(Path(word) for word in argv[1:] if word.endswith(".yaml"))
         changes = [word for word in argv if "=" in word and not word.startswith("-")]
@@ -203,7 +206,8 @@ class Steps:
     """The steps of a table at a scale, created on demand.
 
     `work`: the folder of all steps of this scale; `recipes`: the folder of recipes; `root`: the folder of corpora.
-    `training`: last changes to the recipe of every training.
+    `training`: last changes to the recipe of every training. `files`: the words of command lines that are a file each, whatever
+    characters its name has, `{root}/NAME` or an absolute path, with that name.
     """
 
     table: TableConfig
@@ -212,6 +216,7 @@ class Steps:
     recipes: Path
     root: str = "."
     training: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     made: dict[tuple[str, StepScope], Step] = field(default_factory=dict)
     _open: list[tuple[str, StepScope]] = field(default_factory=list)
     _folders: dict[str, Path] = field(default_factory=dict)
@@ -294,7 +299,7 @@ class Steps:
             changes=tuple(
                 _put(text, here) for text, _ in words if trained and "=" in text and not text.startswith("-")
             ),
-            reads=reads(named, argv, Path(self.root), self.work),
+            reads=reads(named, argv, Path(self.root), self.work, self.files),
         )
 
     def _folder(self, name: str, place: StepScope, digits: str) -> Path:
@@ -346,6 +351,8 @@ class Steps:
             return str(step.folder), f"<{step.identity}>"
 
         def fill_text(text: str, depth: int = 0) -> tuple[str, str]:
+            if text in self.files:
+                return (self.root + text.removeprefix(ROOT) if text.startswith(ROOT) else text), text
             values = [fill_name(match[1], match[2], depth) for match in NAME.finditer(text)]
             pieces = NAME.split(text)[::3]
             first, second = [pieces[0]], [pieces[0]]

@@ -252,6 +252,7 @@ class App:
         except Exception as error:
             yield _failed(request, error).body
         else:
+            self._metrics.translated(name, 1, len(translations[0]["tokens"]))
             last = {"model": name, "translation": translations[0], "warnings": self._warnings(translations, name)}
             yield json_reply(last).body
 

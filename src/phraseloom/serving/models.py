@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from phraseloom.analysis.explain.model import describe
 from phraseloom.analysis.explain.sentence import MAX_MODELS, explain
-from phraseloom.decoding.batching import cut_line
+from phraseloom.decoding.batching import cut_text
 from phraseloom.decoding.constraint_tracker import beam_width
 from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.terms import Terms
@@ -197,8 +197,8 @@ class Models:
             parts = [text.text] if splitter is None else splitter(text.text)[0]
             pieces = [
                 piece
-                for ids in source.encode_batch(parts)
-                for piece in cut_line(number, ids, source.word_of_piece, limit=limit, how=key.long_lines)
+                for part, ids in zip(parts, source.encode_batch(parts), strict=True)
+                for piece in cut_text(number, part, ids, source, limit=limit, how=key.long_lines)
             ]
             lengths = [config.max_length.of(len(key.tags) + len(piece.ids)) for piece in pieces]
             if lengths:

@@ -84,7 +84,8 @@ def request_of(head: h11.Request, body: bytes) -> Request:
     """The request of a head and its whole body."""
     target = head.target.decode("latin-1")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-    if "://" in target.partition("?")[0]:  # the absolute form that proxies send; its host overrides the header
+    # The absolute form that proxies send; its host overrides the header.
+    if not target.startswith("/") and "://" in target.partition("?")[0]:
         headers["host"], _, path = target.partition("://")[2].partition("/")
         target = "/" + path
     return Request(head.method.decode("latin-1"), target.partition("?")[0], headers, body)

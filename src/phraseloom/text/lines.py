@@ -343,7 +343,7 @@ def check_parallel(files: Mapping[str, Sequence[str]]) -> None:
 def count_lines(path: str | Path) -> int:
     """Number of lines as `read_lines` counts them; the bytes are not decoded."""
     with open_binary(path) as handle:
-        return sum(r.count(b"\n") + (not r.endswith(b"\n")) for r in _regions(handle, path))
+        return sum(r.count(b"\n") + (not r.endswith(b"\n")) for r in read_regions(handle, path) if r)
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> int:

@@ -69,9 +69,14 @@ class MarianSubwords:
         names = [UNKNOWN if i == UNK else self.vocabulary.piece(i) for i in ids if i not in (PAD, BOS, EOS)]
         return self.undo(names)
 
-    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+    def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
         """For each id, whether a word begins with it; a space before the word belongs to it."""
-        return word_starts(ids, self._begins, self._blank)
+        if not begun:
+            return word_starts(ids, self._begins, self._blank)
+        places, pieces = range(len(ids)), [*begun, *map(self.vocabulary.piece, ids[len(begun) :])]
+        begins = {place for place in places if pieces[place].startswith(SPACE)}
+        blank = {place for place in places if ids[place] in self._blank or not pieces[place].strip(SPACE)}
+        return word_starts(places, begins, blank)
 
     def save(self, folder: Path, name: str) -> list[str]:
         """Write `NAME.spm` and `NAME.vocab`."""

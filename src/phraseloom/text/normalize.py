@@ -18,6 +18,11 @@ _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
 _BETWEEN_HAN = re.compile(f"(?<=[{_HAN}]) +(?=[{_HAN}])")
 
 
+def base_language(code: str) -> str:
+    """The language of a code, without its region and in lower case, as tables of rules name it: `fr` for `fr-CA`, `FR`."""
+    return re.split("[-_]", code, maxsplit=1)[0].lower()
+
+
 class Normaliser:
     """Applies the `text` options of a recipe to one language.
 
@@ -28,7 +33,7 @@ class Normaliser:
     def __init__(self, config: TextConfig, language: str, truecaser: Truecaser | None = None) -> None:
         self.config, self.language, self.truecaser = config, language, truecaser
         self.identity = config == TextConfig()
-        chinese = language.split("-")[0].split("_")[0] == "zh"
+        chinese = base_language(language) == "zh"
         # jieba is for Chinese; the other side of such a pair is tokenised by Moses.
         self.tokenizer = "moses" if config.tokenize == "jieba" and not chinese else config.tokenize
         self._normalise = _moses_normaliser(language) if config.normalize == "moses" else None
@@ -56,7 +61,7 @@ class Normaliser:
     @property
     def looks_at_end(self) -> bool:
         """Whether `detokenise` decides about early words by the last ones, as sacremoses does for Czech numbers."""
-        return self.tokenizer == "moses" and self.language == "cs"
+        return self.tokenizer == "moses" and base_language(self.language) == "cs"
 
     def detokenise(self, line: str) -> str:
         """The line with true case and tokenisation undone."""
@@ -73,21 +78,21 @@ class Normaliser:
 def _moses_normaliser(language: str) -> Any:
     from sacremoses import MosesPunctNormalizer
 
-    return MosesPunctNormalizer(lang=language).normalize
+    return MosesPunctNormalizer(lang=base_language(language)).normalize
 
 
 @functools.lru_cache(maxsize=16)
 def _moses_tokenizer(language: str) -> Any:
     from sacremoses import MosesTokenizer
 
-    return MosesTokenizer(lang=language)
+    return MosesTokenizer(lang=base_language(language))
 
 
 @functools.lru_cache(maxsize=16)
 def _moses_detokenizer(language: str) -> Any:
     from sacremoses import MosesDetokenizer
 
-    return MosesDetokenizer(lang=language)
+    return MosesDetokenizer(lang=base_language(language))
 
 
 def moses_tokens(line: str, language: str) -> str:

@@ -229,7 +229,7 @@ class Sentencepiece:
             raise ModelError(f"id {number} is not in this vocabulary of {len(self.vocabulary)} pieces")
         return int(number)
 
-    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+    def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
         """For each id, whether a word begins with it; a space before the word belongs to it."""
         return word_starts(ids, self._begins, self._blank)
 

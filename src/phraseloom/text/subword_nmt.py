@@ -69,9 +69,8 @@ class SubwordNmt:
         # Without merges the library would read an empty line as a merge, so it gets one that never applies.
         body = codes if len(lines) > 2 else f"{HEADER}\n{END} {END}\n"
         self._bpe = BPE(io.StringIO(body, newline="\n"), separator=SEPARATOR)
-        names = list(vocabulary)
-        self._inner = [n >= len(SPECIALS) and p.endswith(SEPARATOR) for n, p in enumerate(names)]
-        self.longest_piece = max(map(len, names[len(SPECIALS) :]), default=1)
+        self._names = list(vocabulary)
+        self.longest_piece = max(map(len, self._names[len(SPECIALS) :]), default=1)
         self._known: dict[str, tuple[str, ...]] = {}
         self._known_ids: dict[str, list[int]] = {}
 
@@ -119,13 +118,12 @@ class SubwordNmt:
         names = [UNKNOWN if i == UNK else self.vocabulary.piece(i) for i in ids if i not in (PAD, BOS, EOS)]
         return self.undo(names)
 
-    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+    def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
         """For each id, whether a word begins with it: the first, and each after a piece without `@@`."""
         starts, begins = [], True
-        empty = self.vocabulary.id(EMPTY_WORD)
-        for number in ids:
-            starts.append(begins and (number != empty or empty == UNK))
-            begins = not self._inner[number]
+        for piece in (*begun, *map(self._names.__getitem__, ids[len(begun) :])):
+            starts.append(begins and piece != EMPTY_WORD)
+            begins = not piece.endswith(SEPARATOR)
         return starts
 
     def save(self, folder: Path, name: str) -> list[str]:
@@ -161,8 +159,9 @@ def learn_from_words(counts: Counter[str], config: SubwordNmtConfig) -> SubwordN
         raise DataError("there is no text to learn subwords from")
     empty_words = counts[EMPTY_WORD]
     characters = sorted({c for word in counts if word != EMPTY_WORD for c in word})
-    # The library separates words and symbols by white space, so words with another kind of it are left out.
-    plain = {w: n for w, n in counts.items() if ESCAPE not in w and not any(c.isspace() for c in w)}
+    # The library separates words and symbols by white space, so words with another kind of it are left out. So are words with
+    # its mark of a word's end: a merge of these letters would look like a last piece.
+    plain = {w: n for w, n in counts.items() if ESCAPE not in w and END not in w and not any(c.isspace() for c in w)}
     out = io.StringIO()
     if config.merges and any(len(w) > 1 for w in plain):
         entries = [f"{w} {n}\n" for w, n in sorted(plain.items(), key=lambda item: (-item[1], item[0]))]

@@ -61,8 +61,8 @@ class Subwords(Protocol):
         """The line of ids; special ids are left out, an unknown piece becomes U+2047."""
         ...
 
-    def word_starts(self, ids: Sequence[int]) -> list[bool]:
-        """For each id, whether a word begins with it."""
+    def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
+        """For each id, whether a word begins with it. `begun`: the pieces of the first ids; UNK alone has no mark."""
         ...
 
     def save(self, folder: Path, name: str) -> list[str]:

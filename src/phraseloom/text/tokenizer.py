@@ -189,29 +189,40 @@ class Side:
     def _words(self, text: str) -> list[str]:
         return [word for word in (split_line(text) if self.joined else text).split(" ") if word]
 
-    def word_starts(self, ids: Sequence[int]) -> list[bool]:
-        """For each id, whether a word begins with it."""
+    def pieces_of(self, line: str, ids: Sequence[int]) -> list[str]:
+        """The pieces of the ids of a raw line, without tags, if the vocabulary lacks one of them; else none.
+
+        These are the `begun` of `words_of_piece`: an unknown id alone does not tell whether a word begins or ends there.
+        """
+        if UNK not in ids or isinstance(self.subwords, Words):
+            return []
+        size = sum(number not in self._tags for number in ids)
+        pieces = self.pieces(line[: 4 * size * self.subwords.longest_piece])[:size]
+        return pieces if len(pieces) == size else self.pieces(line)[:size]
+
+    def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
+        """For each id, whether a word begins with it. `begun`: see `decode`; without tags."""
         before = 0
         while before < len(ids) and ids[before] in self._tags:
             before += 1
-        return [False] * before + self.subwords.word_starts(ids[before:])
+        return [False] * before + self.subwords.word_starts(ids[before:], begun)
 
     def words_of_piece(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[range]:
-        """For each id, the numbers of its words, from 0: one, or all words of a phrase. `begun`: see `decode`."""
+        """For each id, the numbers of its words, from 0: one, or all words of a phrase. `begun`: see `decode`; without tags."""
+        if not isinstance(self.subwords, Words):
+            numbers = (max(0, n - 1) for n in accumulate(map(int, self.word_starts(ids, begun))))
+            return [range(n, n + 1) for n in numbers]
         if begun:
             names = self._names(ids, begun)
             counts = [len(self._words(self.subwords.undo(names[:end]))) for end in range(1, len(names) + 1)]
             starts = [max(0, min(before, now - 1)) for before, now in zip([0, *counts], counts, strict=False)]
             return [range(start, max(now, start + 1)) for start, now in zip(starts, counts, strict=True)]
-        if not isinstance(self.subwords, Words):
-            numbers = (max(0, n - 1) for n in accumulate(map(int, self.word_starts(ids))))
-            return [range(n, n + 1) for n in numbers]
         ends = list(accumulate(self.subwords.num_words(number) for number in ids))
         return [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
-    def word_of_piece(self, ids: Sequence[int]) -> list[int]:
-        """For each id, the number of its (first) word, from 0."""
-        return [words.start for words in self.words_of_piece(ids)]
+    def word_of_piece(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[int]:
+        """For each id, the number of its (first) word, from 0. `begun`: see `decode`; without tags."""
+        return [words.start for words in self.words_of_piece(ids, begun)]
 
 
 class Tokenizer:

@@ -195,7 +195,7 @@ class Words:
         names = [UNKNOWN if i == UNK else self.vocabulary.piece(i) for i in ids if i not in (PAD, BOS, EOS)]
         return self.undo(names)
 
-    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+    def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
         """For each id, whether a word begins with it: true for all but PAD, BOS and EOS."""
         return [number not in (PAD, BOS, EOS) for number in ids]
 

@@ -203,7 +203,7 @@ def set_aside(run: Path, update: int, warn: Warn) -> list[str]:
 
 
 def _names(path: Path) -> Iterator[Path]:
-    """A path, then the same with the numbers 2, 3 … before its suffix."""
+    """A path, then its name with the numbers 2, 3 … before the suffix."""
     yield path
     for number in itertools.count(2):
         yield path.with_name(f"{path.stem}_{number}{path.suffix}")

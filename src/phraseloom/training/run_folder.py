@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from phraseloom import __version__, files
-from phraseloom.config import read_yaml
+from phraseloom.config import NUMBERS, read_yaml
 from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.options.model import fill_stored
 from phraseloom.options.training import changed_keys, shaping_keys
@@ -44,7 +44,7 @@ CONFIG, FACTS = "config.yaml", "run.json"
 def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
     """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
 
-    Returns the differences, which `accept_changes` writes once it is clear that the run can go on with them. Raises UsageError
+    Returns the differences, which `accept_changes` writes once it is clear that the run can be resumed with them. Raises UsageError
     for a change of the training steps, unless `allow_changed`.
     """
     new = recipe.model_dump(mode="json")
@@ -78,7 +78,7 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
 
 
 def accept_changes(recipe: AnyRecipe, run: Path, fingerprint: str) -> None:
-    """Write the recipe and the dataset with which a run goes on into its folder."""
+    """Write the recipe and the dataset with which a run is resumed into its folder."""
     facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
     files.atomic_write_json(run / FACTS, {**facts, "dataset": fingerprint})
     files.atomic_write_text(run / CONFIG, dump_yaml(recipe.model_dump(mode="json")))
@@ -166,6 +166,10 @@ def note_start(recipe: AnyRecipe, run: Path, fingerprint: str, start: StartingPo
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+for _tag, _pattern, _first in NUMBERS:  # text that our reader takes for a number, such as 1e-3, is quoted
+    _Dumper.add_implicit_resolver(_tag, _pattern, _first)
 
 
 def dump_yaml(value: dict[str, Any]) -> str:

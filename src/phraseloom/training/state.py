@@ -104,7 +104,7 @@ class Progress:
         names = cls.__dataclass_fields__.keys() - NEWER
         if not isinstance(value, dict) or value.get("format") != 1 or value.keys() - {"format", *NEWER} != names:
             raise CorruptError("not a training state of format 1", file=file)
-        newer = {name: value.get(name) for name in NEWER}
+        newer: dict[str, Any] = {name: value.get(name) for name in NEWER}
         for name, word in newer.items():
             if not (word is None or isinstance(word, str)):
                 raise CorruptError(f"{name} is {word!r}", file=file)

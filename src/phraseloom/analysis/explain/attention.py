@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from phraseloom.analysis.attention import pack
-from phraseloom.analysis.explain.text import ExplainedPair
+from phraseloom.analysis.explain.text import ExplainedPair, words_of_pair
 from phraseloom.analysis.heatmap import Tokens
 from phraseloom.decoding.alignment import CrossAttention, choose, link_phrases, link_words, merge_heads
 from phraseloom.decoding.limits import refuse_nan
@@ -120,8 +120,8 @@ def attention_links(translator: Any, pair: ExplainedPair, cross: Sequence[tuple[
     choice = choose(translator.config, translator.model.decoder.cross_structures)
     *merged, structure = merge_heads(*cross[choice.layer], choice.head)
     tokens_TS, slots_MNTS = (weights[0].cpu().numpy() for weights in merged)
-    source_word = translator.tokenizer.source.word_of_piece(pair.source)
-    target_words = translator.tokenizer.target.words_of_piece(pair.target)
+    source_words, target_words = words_of_pair(translator.tokenizer, pair)
+    source_word = [words.start for words in source_words]
 
     def weight(source: int, target: int) -> float:
         rows = [i for i, words in enumerate(target_words) if target in words]

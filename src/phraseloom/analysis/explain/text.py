@@ -44,24 +44,33 @@ class ExplainedPair:
 def texts(tokenizer: Any, pair: ExplainedPair) -> dict[str, Any]:
     """The target, tokens, words, and the words of each token."""
     source, target = tokenizer.source, tokenizer.target
-    spans = target.words_of_piece(pair.target)
+    source_spans, spans = words_of_pair(tokenizer, pair)
     ends = [EOS] if pair.whole else []
     if pair.translation is None:
-        target_words = _words(target, target.words(pair.target_line), pair.target, whole=pair.whole)
+        target_words = _words(target, target.words(pair.target_line), pair.target, spans, whole=pair.whole)
     else:
-        target_words = _words(target, pair.translation.words, pair.target, whole=pair.whole)
+        target_words = _words(target, pair.translation.words, pair.target, spans, whole=pair.whole)
     source_whole = len(pair.source) == pair.source_total
     return {
         "target": pair.text,
         "given": pair.translation is None,
         "source_tokens": _labels(source, [*pair.source, EOS]),
         "target_tokens": _labels(target, [*pair.target, *ends]),
-        "source_word": [*source.word_of_piece(pair.source), None],
+        "source_word": [*(span.start for span in source_spans), None],
         "target_word": [*(span.start for span in spans), *(None for _ in ends)],
         "target_span": [*([span.start, span.stop] for span in spans), *(None for _ in ends)],
-        "source_words": _words(source, source.words(pair.source_line), pair.source, whole=source_whole),
+        "source_words": _words(source, source.words(pair.source_line), pair.source, source_spans, whole=source_whole),
         "target_words": target_words,
     }
+
+
+def words_of_pair(tokenizer: Any, pair: ExplainedPair) -> tuple[list[range], list[range]]:
+    """The words of each source token and of each target token, without EOS."""
+    source, target = tokenizer.source, tokenizer.target
+    return (
+        source.words_of_piece(pair.source, source.pieces_of(pair.source_line, pair.source)),
+        target.words_of_piece(pair.target, target.pieces_of(pair.target_line, pair.target)),
+    )
 
 
 def _labels(side: Side, ids: list[int]) -> list[str]:
@@ -69,9 +78,8 @@ def _labels(side: Side, ids: list[int]) -> list[str]:
     return [tokens.label(1, i) for i in range(len(ids))]
 
 
-def _words(side: Side, line_words: list[str], ids: list[int], *, whole: bool) -> list[str]:
+def _words(side: Side, line_words: list[str], ids: list[int], spans: list[range], *, whole: bool) -> list[str]:
     """The words of the ids: those of the line if their number agrees, else the joined pieces of each word."""
-    spans = side.words_of_piece(ids)
     count = spans[-1].stop if spans else 0
     for words in (line_words, side.words_of(ids)):
         if len(words) == count or (len(words) > count and not whole):

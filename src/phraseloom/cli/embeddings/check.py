@@ -12,7 +12,7 @@ from phraseloom.cli.options import JsonFile, Vectors
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note, warn
 from phraseloom.errors import DataError
-from phraseloom.files import atomic_write_json, require_file
+from phraseloom.files import atomic_write_json, require_regular_file
 from phraseloom.text.lines import count_lines
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def _figures(file: Path, text: Path | None, size: int) -> tuple[dict[str, Vector
     from phraseloom.text.vector_check import VectorCoverage, check_tables, first_tokens, read_rows, variants
     from phraseloom.text.vectors import read_tokens
 
+    require_regular_file(file, "file of vectors")
     if text is None:
         _, rows_VM = read_rows(file, first_tokens(file, size), size, None)
         return check_tables(variants(rows_VM), None), None
@@ -96,7 +97,7 @@ def _sampled(text: Path) -> list[list[str]]:
     from phraseloom.data.survey import sample
     from phraseloom.text.vector_check import LINE_TOKENS, LINES
 
-    total = count_lines(require_file(text, "text file"))
+    total = count_lines(require_regular_file(text))
     lines = sample([text], total, LINES) if total else ()
     split = [[token for token in line.split(" ") if token][:LINE_TOKENS] for line in lines]
     if not any(split):

@@ -16,7 +16,7 @@ from phraseloom.cli.options import grouped
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import first_sign
 from phraseloom.errors import UsageError, escape_controls, plural
-from phraseloom.files import require_file
+from phraseloom.files import require_regular_file
 from phraseloom.text.lines import LineReport, read_lines
 
 if TYPE_CHECKING:
@@ -126,11 +126,10 @@ def command(
     first_sign("embeddings train", f"reading {text}")
     settings = options.settings()
     require_gensim()
+    require_regular_file(text)
     extra = [] if options.vocabulary is None else read_tokens(options.vocabulary)
     report = LineReport()
-    counted = count_tokens(
-        lambda: read_lines(require_file(text, "text file"), report=report), settings.min_count, name=text
-    )
+    counted = count_tokens(lambda: read_lines(text, report=report), settings.min_count, name=text)
     _note_changes(text, report)
     _say(_counted(counted, settings.min_count))
     if jobs > 1:

@@ -13,7 +13,7 @@ from phraseloom.cli.options import options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name
 from phraseloom.errors import DataError, UsageError
-from phraseloom.files import require_file
+from phraseloom.files import require_file, require_regular_file
 from phraseloom.options.data import PhraseFilterConfig
 from phraseloom.text.lines import write_lines
 
@@ -119,7 +119,7 @@ def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | Non
         raise UsageError("the filter by part of speech needs the tags of the target text", hint=hint)
     if target is None or target == STDIN:
         raise UsageError("--tags needs the target text as a file", hint="give -t FILE")
-    return Tags(require_file(target, "text file"), require_file(tags, "file of tags"))
+    return Tags(require_regular_file(target), require_file(tags, "file of tags"))
 
 
 def _text(filters: Filters, target: str | None, inputs: InputFiles) -> Any:

@@ -12,7 +12,7 @@ from phraseloom.cli.options import Rule
 from phraseloom.cli.phrases.files import STDIN, InputFiles, LinkFile, Source, Table, Target
 from phraseloom.cli.streams import note
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.files import MANIFEST, require_file, write_manifest
+from phraseloom.files import MANIFEST, require_regular_file, write_manifest
 from phraseloom.text.lines import write_lines
 
 LINES = "lines.txt"
@@ -59,7 +59,7 @@ def command(
     kind, sources = FolderKind("multi-word subset", needs=(LINES,)), [*files, links, table]
     check_folder(output, kind, overwrite=overwrite, inputs=sources)
     for file in files:
-        require_file(file, "text file")
+        require_regular_file(file)
     phrases = index_phrases(read_phrases(table))
     inputs = InputFiles()
     chosen: list[bool] = []

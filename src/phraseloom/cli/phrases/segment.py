@@ -15,7 +15,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError, plural
-from phraseloom.files import require_file
+from phraseloom.files import require_regular_file
 from phraseloom.text.lines import count_lines, encode_lines, write_lines
 
 if TYPE_CHECKING:
@@ -158,12 +158,15 @@ class Joiner:
             write_lines(fertility, rows())
 
     def _check_lengths(self, *paths: str) -> None:
-        """Raise DataError for parallel files of different length before a line is written; standard input is read once."""
+        """Raise DataError for parallel files of different length, FileProblem for a pipe, before a line is written.
+
+        Standard input is read once, so nothing is checked with it.
+        """
         from phraseloom.phrases.extract import NOT_PARALLEL, too_short
 
         if STDIN in paths:
             return
-        counts = [count_lines(require_file(path, "text file")) for path in paths]
+        counts = [count_lines(require_regular_file(path)) for path in paths]
         fewest = min(counts)
         if max(counts) > fewest:
             rows = [None if count == fewest else "" for count in counts]

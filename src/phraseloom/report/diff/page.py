@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from phraseloom.errors import escape_controls
 from phraseloom.report.charts import svg
@@ -17,7 +16,7 @@ from phraseloom.report.diff.diff import (
     marked,
 )
 from phraseloom.report.diff.text import CURVES, change, differences, numbers, reached, summary, value
-from phraseloom.report.markup import TableCell, charts, details, note, page, section, table
+from phraseloom.report.markup import TableCell, charts, details, html_text, note, page, section, table
 from phraseloom.report.run.page import curves, mono_cell, warning_box
 from phraseloom.report.run.runs import Missing
 from phraseloom.report.run.scores import score_section
@@ -55,7 +54,7 @@ def diff_page(document: RunComparison) -> str:
     title = f"{names[0]} and {names[1]} compared"
     lead = f"{folders}. Differences are {names[1]} − {names[0]}. Made by phraseloom {document.version}."
     warnings = warning_box(document.warnings)
-    header = f'<header><h1>{_text(title)}</h1><p class="keys">{keyed}</p>{note(lead)}{warnings}</header>'
+    header = f'<header><h1>{html_text(title)}</h1><p class="keys">{keyed}</p>{note(lead)}{warnings}</header>'
     inside = "".join(part for part in body if part)
     return page(escape_controls(title), f"{header}<main>{inside}</main>", styles=["report.css"], scripts=["report.js"])
 
@@ -98,17 +97,17 @@ def _reached(parts: Sequence[ComparedCurve], names: Sequence[str]) -> str:
 def _sentences(part: ComparedSentences, names: Sequence[str]) -> str:
     shown = []
     for sentence in part.listed:
-        rows = [(what, _text(line)) for what, line in sentence.texts.items()]
+        rows = [(what, html_text(line)) for what, line in sentence.texts.items()]
         first, second = (s.translations[0] for s in sentence.systems)
         sides = marked(first, second)
         for system, words, tag in zip(sentence.systems, sides, ("del", "ins"), strict=True):
-            html = " ".join(f"<{tag}>{_text(t)}</{tag}>" if only else _text(t) for t, only in words)
+            html = " ".join(f"<{tag}>{html_text(t)}</{tag}>" if only else html_text(t) for t, only in words)
             rows.append((system.name + numbers(system), html))
-            rows += [(system.name, _text(text)) for text in dict.fromkeys(system.translations[1:])]
+            rows += [(system.name, html_text(text)) for text in dict.fromkeys(system.translations[1:])]
             if system.phrases:
-                rows.append(("phrases", _text(system.phrases)))
-        entries = "".join(f"<dt>{_text(name)}</dt><dd>{html}</dd>" for name, html in rows)
-        head = f'<strong>Line {sentence.line}</strong> <span class="soft">{_text(differences(sentence))}</span>'
+                rows.append(("phrases", html_text(system.phrases)))
+        entries = "".join(f"<dt>{html_text(name)}</dt><dd>{html}</dd>" for name, html in rows)
+        head = f'<strong>Line {sentence.line}</strong> <span class="soft">{html_text(differences(sentence))}</span>'
         shown.append(f'<div class="sentence">{head}<dl>{entries}</dl></div>')
     marks = "Marked: words that the other translation does not have in this place." if shown else ""
     return section("sentences", "Sentences that differ most", note(summary(part, names)), note(marks), *shown)
@@ -121,7 +120,3 @@ def _lacks(lacks: Sequence[Missing]) -> str:
         if rows
         else ""
     )
-
-
-def _text(text: str) -> str:
-    return escape(escape_controls(text))

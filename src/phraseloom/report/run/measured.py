@@ -108,6 +108,7 @@ def measure_systems(
 
 def measured_parts(
     measured: Measured,
+    systems: Sequence[str],
     translations: Mapping[str, Sequence[Sequence[str]]],
     test: ScoredOn | None,
     material: Material,
@@ -118,12 +119,14 @@ def measured_parts(
 ) -> list[Part]:
     """The parts of everything that was measured on `material`; `translations` are given, those of models are in `measured`.
 
+    `systems`: the names of all in their order; the first with translations is the baseline of the scores.
     `edges`: upper edges of the bins of distances; `gold`: the name of the gold links.
     """
     translated = measured.get("translation", {})
     sentences = len(material.sources or [])
     parts: list[Part] = []
-    whole = {name: [run.lines for run in runs] for name, runs in translated.items()} | dict(translations)
+    every = {name: [run.lines for run in runs] for name, runs in translated.items()} | dict(translations)
+    whole = {name: every[name] for name in [*systems, *every] if name in every}
     if test is not None and whole:
         say("scores")
         parts += score_parts(whole, test)

@@ -7,7 +7,6 @@ and phrases). The sections on scores and speed are in `scores.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 from typing import Any
 
 from phraseloom.errors import escape_controls, plural
@@ -15,7 +14,7 @@ from phraseloom.metrics.seeds import TWO_SEEDS, compares_two_seeds
 from phraseloom.report.charts import svg
 from phraseloom.report.charts.curves import curve_charts
 from phraseloom.report.charts.places import LayerValues, by_layer
-from phraseloom.report.markup import TableCell, charts, details, mono, note, page, section, table
+from phraseloom.report.markup import TableCell, charts, details, html_text, mono, note, page, section, table
 from phraseloom.report.run.parts import (
     METHOD,
     ActivationPart,
@@ -207,7 +206,7 @@ def report_page(document: RunReport) -> str:
         section("lacks", "Missing from this report", lacks(document)),
     ]
     present = [s for s in sections if s]
-    head = f"<h1>{_text(document.title)}</h1>{_lead(document)}{warning_box(document.warnings)}"
+    head = f"<h1>{html_text(document.title)}</h1>{_lead(document)}{warning_box(document.warnings)}"
     body = f"<header>{head}</header>{_contents(present)}<main>{''.join(present)}</main>"
     return page(escape_controls(document.title), body, styles=["report.css"], scripts=["report.js"])
 
@@ -215,10 +214,10 @@ def report_page(document: RunReport) -> str:
 def overview(document: RunReport) -> str:
     """The figures of every system, one row each, without empty columns."""
     rows = []
-    base = document.systems[0].name if document.systems else ""
     several = any(s.summary.runs > 1 for s in document.systems)
     scores = next((p for p in document.parts if isinstance(p, ScoresPart) and p.of is None), None)
     metrics = [m.metric for m in scores.metrics] if scores else []
+    base = scores.bootstrap.baseline if scores and scores.bootstrap else ""
     for system in document.systems:
         s = system.summary
         row: dict[str, object] = {
@@ -301,7 +300,7 @@ def provenance(document: RunReport) -> str:
 
 def warning_box(warnings: Sequence[str]) -> str:
     """The warnings in a box."""
-    entries = "".join(f"<li>{_text(warning)}</li>" for warning in warnings)
+    entries = "".join(f"<li>{html_text(warning)}</li>" for warning in warnings)
     return f'<ul class="panel" aria-label="Cautions">{entries}</ul>' if entries else ""
 
 
@@ -338,7 +337,7 @@ def _lead(document: RunReport) -> str:
     runs = sum(len(s.runs) for s in systems)
     count = f"{len(systems)} system{'s' * (len(systems) != 1)}, {runs} run{'s' * (runs != 1)}"
     base = f"; the base of comparisons is {systems[0].name}" if len(systems) > 1 else ""
-    return f'<p class="soft">{_text(count + base)}. Made by phraseloom {_text(document.version)}.</p>'
+    return f'<p class="soft">{html_text(count + base)}. Made by phraseloom {html_text(document.version)}.</p>'
 
 
 def _contents(sections: Sequence[str]) -> str:
@@ -356,7 +355,3 @@ def _mean(value: OverRuns | None, form: Callable[[float], str]) -> TableCell | N
 
 def _with_deviation(value: OverRuns | None) -> TableCell | None:
     return None if value is None else plus_minus(value.mean, value.deviation)
-
-
-def _text(text: str) -> str:
-    return escape(escape_controls(text))

@@ -10,7 +10,7 @@ from phraseloom.metrics.seeds import LEVEL, TWO_SEEDS, compares_two_seeds
 from phraseloom.report.charts import svg
 from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.charts.places import by_length
-from phraseloom.report.markup import TableCell, charts, details, note, p_text, section, table
+from phraseloom.report.markup import TableCell, charts, details, html_text, note, p_text, section, table
 from phraseloom.report.run.parts import (
     PLACES,
     ListedToken,
@@ -172,7 +172,7 @@ def _lengths(part: ScoresPart, styles: Styles) -> str:
     headers = ["source tokens", "sentences", "system", metric, "95 %", "difference", "95 % of it", "p"]
     small = any(e.value is not None and e.low is None for g in groups for e in g.systems) and part.bootstrap
     return (
-        f"<h3>{metric} by source length</h3>"
+        f"<h3>{html_text(metric)} by source length</h3>"
         + charts(*map(svg.lines, found))
         + details("The numbers by length", table(headers, rows))
         + (note("Groups of few sentences have no interval: resampling them says nothing.") if small else "")
