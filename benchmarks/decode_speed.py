@@ -94,8 +94,11 @@ class IdSide:
     def words_of_piece(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[range]:
         return [range(n, n + 1) for n in range(len(ids))]
 
-    def word_of_piece(self, ids: Sequence[int]) -> list[int]:
+    def word_of_piece(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[int]:
         return list(range(len(ids)))
+
+    def pieces_of(self, line: str, ids: Sequence[int]) -> list[str]:
+        return []
 
     def piece(self, number: int) -> str:
         return str(number)

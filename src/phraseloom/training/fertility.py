@@ -21,7 +21,7 @@ from phraseloom.errors import DataError, FileProblem, ModelError, PhraseloomErro
 from phraseloom.files import (
     atomic_write_json,
     read_json,
-    require_file,
+    require_regular_file,
     sha256_file,
     verify_manifest,
     write_manifest,
@@ -61,8 +61,8 @@ class Files:
         if (self.valid_source is None) != (self.valid_labels is None):
             raise UsageError("a validation text and its labels go together", hint="--valid-source, --valid-labels")
         for source, labels in self.pairs:
-            require_file(source, "source text")
-            require_file(labels, "file of fertilities")
+            require_regular_file(source, "source text")
+            require_regular_file(labels, "file of fertilities")
 
     @property
     def pairs(self) -> Iterator[tuple[Path, Path]]:

@@ -44,8 +44,8 @@ CONFIG, FACTS = "config.yaml", "run.json"
 def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
     """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
 
-    Returns the differences, which `accept_changes` writes once it is clear that the run can be resumed with them. Raises UsageError
-    for a change of the training steps, unless `allow_changed`.
+    Returns the differences, which `accept_changes` writes once it is clear that the run can be resumed with them. Raises
+    UsageError for a change of the training steps, unless `allow_changed`.
     """
     new = recipe.model_dump(mode="json")
     for name in (CONFIG, FACTS):

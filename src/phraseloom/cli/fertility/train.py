@@ -13,7 +13,6 @@ from phraseloom.cli.options import Device
 from phraseloom.cli.outputs import OverwriteModel
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError
-from phraseloom.files import require_regular_file
 
 N = TypeVar("N", int, float)
 Inputs = Literal["both", "states", "embeddings"]
@@ -105,9 +104,6 @@ def command(
         max_tokens=max_tokens,
         memory=int(memory * 2**30),
     )
-    for path in (source, labels, valid_source, valid_labels):
-        if path is not None:
-            require_regular_file(path)
     files = Files(source, labels, valid_source, valid_labels)
     history = train_fertility(
         model, files, output, options, device=device, overwrite=overwrite, report=partial(note, "fertility")
