@@ -57,12 +57,8 @@ NORMS = {"self_attn_layer_norm": "self_Wo", "encoder_attn_layer_norm": "context_
 def read_npz_folder(folder: Path) -> MarianFolder:
     """What a folder of Marian holds. Raises FileProblem, CorruptError, ModelError."""
     file = _only_npz(folder)
-    arrays = _open(file)
-    try:
+    with _open(file) as arrays:
         return _describe(folder, file, arrays)
-    except BaseException:
-        arrays.close()
-        raise
 
 
 def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
@@ -116,9 +112,14 @@ def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
         languages=("", ""),
         generation=generation,
         generation_file=folder / DECODER,
-        read_tensors=lambda: (_tensors(arrays, config, file), file),
+        read_tensors=lambda: (_read_tensors(config, file), file),
         settings=settings,
     )
+
+
+def _read_tensors(config: dict[str, Any], file: Path) -> dict[str, Tensor]:
+    with _open(file) as arrays:
+        return _tensors(arrays, config, file)
 
 
 def _only_npz(folder: Path) -> Path:

@@ -12,7 +12,7 @@ import typer
 from phraseloom.cli.align.evaluate import GoldForm
 from phraseloom.cli.options import ResampleSeed
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.files import require_file, sha256_file
+from phraseloom.files import require_file, require_regular_file, sha256_file
 from phraseloom.text.lines import check_parallel, read_lines
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ def read_inputs(options: ReportInputs, systems: Sequence[System]) -> ReadInputs:
     from phraseloom.report.run.parts import read_part
     from phraseloom.report.run.runs import read_system
 
+    for path in _texts(options).values():
+        require_regular_file(path)  # the page names its checksum
     files = parse_outputs(options.outputs or [], systems)
     added = parse_added(options.add or [])
     text = read_texts(options.source, options.reference, options.trees, options.gold, options.form)
@@ -364,11 +366,15 @@ def _material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, 
 def files_with_checksums(options: ReportInputs) -> dict[str, str | None]:
     """Name → `file name (first 12 digits of its sha256)` of the texts that were read."""
 
-    files = {
+    return {what: f"{path.name} (sha256 {sha256_file(path)[:12]}…)" for what, path in _texts(options).items()}
+
+
+def _texts(options: ReportInputs) -> dict[str, Path]:
+    texts = {
         "test sources": options.source,
         "references": options.reference,
         "gold links": options.gold,
         "lines with phrases": options.mwt,
         "trees": options.trees,
     }
-    return {what: f"{path.name} (sha256 {sha256_file(path)[:12]}…)" for what, path in files.items() if path is not None}
+    return {what: path for what, path in texts.items() if path is not None}

@@ -16,6 +16,7 @@ from typing import Any
 from phraseloom.decoding.limits import Segment
 from phraseloom.decoding.translation import BLANK, Translation
 from phraseloom.errors import UsageError
+from phraseloom.text.normalize import base_language
 
 __all__ = ["SentenceSplitter", "join_sentences"]
 
@@ -32,7 +33,7 @@ class SentenceSplitter:
         except ImportError as error:
             hint = "pip install 'phraseloom[sentences]'"
             raise UsageError("splitting into sentences needs the package pysbd", hint=hint) from error
-        code = language.lower().replace("_", "-").split("-")[0]
+        code = base_language(language)
         if code not in LANGUAGE_CODES:
             hint = f"it knows {', '.join(sorted(LANGUAGE_CODES))}; split the text yourself, one sentence per line"
             raise UsageError(f"pysbd cannot split {language} into sentences", hint=hint)
