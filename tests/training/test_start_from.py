@@ -30,7 +30,7 @@ from phraseloom.recipe import load_recipe
 from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training.start import random_batch
-from phraseloom.training.start_from import _match
+from phraseloom.training.start_from import NewPieces, _match
 
 SIZE = 30
 PLAIN = {"width": 16, "heads": 4, "ffn_width": 20, "encoder": {"layers": 2}, "decoder": {"layers": 2}}
@@ -325,6 +325,45 @@ def test_the_optimiser_is_taken_over_on_demand(place: Path, tmp_path: Path, trai
     assert rates[0] == rates[1][2:4]
     moments = [load_tensors(f / "optimizer.safetensors") for f in (tmp_path / "run/checkpoints/step_00000000", origin)]
     assert all(torch.equal(moments[0][name], moments[1][name]) for name in moments[1])
+
+
+def test_a_schedule_that_has_ended_is_refused(
+    place: Path, tmp_path: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would train at the rate 0 to the end."""
+    origin = place / "plain" / "checkpoints" / "step_00000002"
+    keys = (f"training.start_from={{path: {origin}, optimizer: continue}}", "training.max_updates=2")
+    linear = "training.schedule={kind: linear, peak: 0.01, warmup: 1}"
+    assert train(tmp_path / "run", *keys, linear) == 2
+    said = capsys.readouterr().err
+    assert "optimizer: continue begins at step 2, where schedule linear has the rate 0 since step 2" in said
+    assert not (tmp_path / "run" / "config.yaml").exists()
+    assert train(tmp_path / "run", *keys, linear, "training.schedule.updates=9") == 0
+
+
+def test_a_plateau_is_continued_at_its_rate(place: Path, tmp_path: Path, train: Train) -> None:
+    origin = shutil.copytree(place / "plain" / "checkpoints" / "step_00000002", tmp_path / "origin")
+    state = json.loads((origin / "state.json").read_text())
+    files.atomic_write_json(origin / "state.json", {**state, "rate_factor": 0.25})
+    files.write_manifest(origin, files.verify_manifest(place / "plain" / "checkpoints" / "step_00000002"))
+    keys = (f"training.start_from={{path: {origin}, optimizer: continue}}", "training.max_updates=1")
+    assert train(tmp_path / "run", *keys, "training.schedule={kind: plateau, rate: 0.01}") == 0
+    records = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [r["lr"] for r in records if "lr" in r] == [pytest.approx(0.0025)]
+
+
+def test_new_pieces_of_a_segmental_model_leave_its_marks_the_last() -> None:
+    """The last two rows of its output are the start and the end of a segment."""
+    parts: dict[str, Any] = {"width": 16, "encoder": {"kind": "columns"}, "decoder": {"kind": "segmental"}}
+    config = ModelConfig.model_validate(parts)
+    torch.manual_seed(1)
+    origin, model = build_model(config, 20, 20), build_model(config, 23, 23)
+    pieces = NewPieces(20, [[5], [6, 7], [8]])
+    _match(origin, model, Path("m"), [], {"source": pieces, "target": pieces})
+    ours, theirs = dict(model.named_parameters()), dict(origin.named_parameters())
+    for name in ("target_embedding.weight", "output.weight"):
+        assert torch.equal(ours[name][-2:], theirs[name][-2:]) and torch.equal(ours[name][:20], theirs[name][:20])
+        assert torch.equal(ours[name][20], theirs[name][5]), name
 
 
 def test_new_pieces_begin_as_the_mean_of_the_old_ones(place: Path, tmp_path: Path, train: Train) -> None:

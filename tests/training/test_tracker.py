@@ -49,6 +49,13 @@ def test_an_error_is_logged_once_and_changes_nothing(tmp_path: Path, module: Mod
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
+def test_a_module_that_fails_while_it_is_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "failing_tracker.py").write_text("raise RuntimeError('no key')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"failing_tracker:log cannot be imported \(RuntimeError: no key\)"):
+        Hook("failing_tracker:log", print)
+
+
 @pytest.mark.parametrize("name", ["no_such_module:log", "my_tracker:missing", "my_tracker:value"])
 def test_a_function_that_is_not_there_is_refused_at_the_start(module: ModuleType, name: str) -> None:
     module.value = 3  # type: ignore[attr-defined]

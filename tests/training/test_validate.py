@@ -24,16 +24,18 @@ from phraseloom.training.dataset import batches_of
 from phraseloom.training.validate import Validator
 
 
+@pytest.mark.parametrize("search", [{"beam": 5, "n_best": 3}, {"beam": 1, "sample": True}, {"beam": 1, "mbr": 4}])
 @pytest.mark.parametrize("joined", [True, False])
-def test_references_are_plain_text(monkeypatch: pytest.MonkeyPatch, joined: bool) -> None:
+def test_references_are_plain_text(monkeypatch: pytest.MonkeyPatch, joined: bool, search: dict[str, Any]) -> None:
     plain = "It's the quality of life (in all towns)."
     raw = "It 's the quality_of_life ( in all towns ) ." if joined else plain
     words = learn([raw], WordsConfig(joined=joined, phrases=1 if joined else 0))
     tokenizer = Tokenizer(TextConfig(tokenize="moses"), "de", "en", learn(["a"], WordsConfig()), words)
 
     class Fake:
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            pass
+        def __init__(self, model: Any, tokenizer: Any, decoding: DecodingConfig, **options: Any) -> None:
+            """Samples would depend on the number of processes, and one translation is scored."""
+            assert (decoding.beam, decoding.n_best, decoding.sample, decoding.mbr) == (1, 1, False, 0)
 
         def translate(self, lines: list[str], **options: Any) -> list[Any]:
             return [SimpleNamespace(text=plain) for _ in lines]
@@ -46,7 +48,7 @@ def test_references_are_plain_text(monkeypatch: pytest.MonkeyPatch, joined: bool
     lengths = np.ones(2, np.int32)
     validator = Validator(
         lengths, lengths, lambda indices: None, text=(["a", "a"], [raw, raw]), tokenizer=tokenizer,
-        decoding=DecodingConfig(),
+        decoding=DecodingConfig.model_validate(search),
     )  # fmt: skip
     assert validator._bleu(job, *validator.text)["bleu"] == 100.0  # type: ignore[misc]
 

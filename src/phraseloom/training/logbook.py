@@ -316,9 +316,10 @@ class Hook:
         module, _, function = name.partition(":")
         try:
             self._function = getattr(importlib.import_module(module), function)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # the module is the user's, and may do anything
             hint = "the module must be importable: set PYTHONPATH to its folder"
-            raise UsageError(f"training.tracker: {name} cannot be imported ({error})", hint=hint) from error
+            what = f"training.tracker: {name} cannot be imported ({type(error).__name__}: {error})"
+            raise UsageError(what, hint=hint if isinstance(error, ImportError) else None) from error
         if not callable(self._function):
             raise UsageError(f"training.tracker: {name} is not a function")
         self._listener = _Listener(f"training.tracker {name}", say)

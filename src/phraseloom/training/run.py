@@ -318,7 +318,7 @@ def make_job(
     )
     if (start := begun.start) is not None and start.optimizer is not None:
         job.optimizer.load(start.optimizer, start.applied)
-        job.state.applied = start.applied
+        job.state.applied, job.state.rate_factor = start.applied, start.rate_factor
     resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
 

@@ -34,7 +34,7 @@ from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.replacement import begins_equal, copy_output, copy_projections
 from phraseloom.models.store import WEIGHTS, find_model, find_task, load_language_model, load_model, read_config
 from phraseloom.models.tasks import TASKS, build, task_of
-from phraseloom.options.training import flatten
+from phraseloom.options.training import DecayConfig, PlateauConfig, TrainingConfig, flatten
 from phraseloom.recipe import AnyRecipe
 from phraseloom.text.extension import spelling
 from phraseloom.text.subword_nmt import SEPARATOR
@@ -66,12 +66,14 @@ OF_TRAINING = (
 class StartingPoint(NamedTuple):
     """The initial weights of a run: `tensors` by parameter name, and the optimiser's tensors if it continues.
 
-    `applied`: the steps of this optimiser so far. `table`: lines for the log. `facts`: data for `run.json`.
+    `applied`: the steps of this optimiser so far; `rate_factor`: how far a plateau schedule had lowered the rate. `table`:
+    lines for the log. `facts`: data for `run.json`.
     """
 
     tensors: dict[str, Tensor]
     optimizer: dict[str, Tensor] | None
     applied: int
+    rate_factor: float
     table: list[str]
     facts: dict[str, Any]
 
@@ -81,6 +83,13 @@ class StartingPoint(NamedTuple):
         with torch.no_grad():
             for name, tensor in self.tensors.items():
                 parameters[name].copy_(tensor)
+
+
+class NewPieces(NamedTuple):
+    """The pieces that a vocabulary has and that of the origin, of size `known`, lacks: of each the old pieces in it."""
+
+    known: int
+    spelled: list[list[int]]
 
 
 def check_names(recipe: AnyRecipe, tokenizer: Tokenizer) -> None:
@@ -124,31 +133,50 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
     checkpoint = folder.resolve().name
     shown = config.path if checkpoint == Path(config.path).name else f"{config.path} ({checkpoint})"
     sha256 = sha256_file(folder / WEIGHTS)
-    optimizer, applied = None, 0
+    optimizer, applied, rate_factor = None, 0, 1.0
     if config.optimizer == "continue":
-        optimizer, applied = _read_optimizer(folder, model, recipe.training.freeze)
+        optimizer, progress = _read_optimizer(folder, model, recipe.training.freeze)
+        applied = progress.applied
+        _check_schedule(recipe.training, applied, folder)
+        rate_factor = progress.rate_factor if isinstance(recipe.training.schedule, PlateauConfig) else 1.0
     taken_over = f"taken over after {plural(applied, 'step')}" if optimizer is not None else "fresh"
     table = [f"start_from {shown}: SHA-256 of the weights {sha256[:16]}, optimiser {taken_over}", *match.table(model)]
     shown_already = "model.attention." if match.blocks else "\0"  # grafted blocks have a row of their own
     table += [f"  differs   {text}" for text in differing if not text.startswith(shown_already)]
     for text in _other_text(tokenizer, their_tokenizer, TASKS[task].sides):
         table.append(f"  warning: {text}")
-    table += [f"  extended  {name}: {plural(len(rows), 'new piece')}" for name, rows in spelled.items() if rows]
+    more = {name: len(new.spelled) for name, new in spelled.items() if new.spelled}
+    table += [f"  extended  {name}: {plural(number, 'new piece')}" for name, number in more.items()]
     table.append(_compared(origin, model, their_tokenizer))
     facts = {"path": config.path, "checkpoint": checkpoint, "sha256": sha256, "optimizer": config.optimizer}
     parameters = dict(model.named_parameters())
     tensors = {name: parameters[name].detach() for name in (*match.taken, *match.grafted, *match.zero)}
-    return StartingPoint(tensors, optimizer, applied, table, facts)
+    return StartingPoint(tensors, optimizer, applied, rate_factor, table, facts)
+
+
+def _check_schedule(config: TrainingConfig, applied: int, folder: Path) -> None:
+    """Raise UsageError if a schedule that goes down to 0 has its end before the steps that the optimiser has taken already."""
+    schedule = config.schedule
+    if not isinstance(schedule, DecayConfig) or schedule.floor:
+        return
+    end = schedule.updates or config.max_updates
+    if end is not None and applied >= end:
+        since = f"where schedule {schedule.kind} has the rate 0 since step {end:,}"
+        raise UsageError(
+            f"{KEY}.optimizer: continue begins at step {applied:,}, {since}",
+            file=folder,
+            hint=f"set training.schedule.updates above {applied:,}, or {KEY}.optimizer to fresh",
+        )
 
 
 def _check_vocabularies(
     own: Tokenizer, theirs: Tokenizer, folder: Path, sides: Mapping[str, str]
-) -> dict[str, list[list[int]]]:
-    """For each side the old pieces that spell each new piece; empty if the vocabularies are equal.
+) -> dict[str, NewPieces]:
+    """The new pieces of each side; none if the vocabularies are equal.
 
     Raises ModelError if a vocabulary does not begin with that of the origin.
     """
-    spelled: dict[str, list[list[int]]] = {}
+    spelled: dict[str, NewPieces] = {}
     for name, side in sides.items():
         ours, there = (getattr(t, side).vocabulary for t in (own, theirs))
         if list(ours)[: len(there)] != list(there):
@@ -161,18 +189,21 @@ def _check_vocabularies(
             )
         separator = SEPARATOR if getattr(own, side).kind == "subword_nmt" else ""
         pieces = [spelling(piece, there, separator=separator) for piece in list(ours)[len(there) :]]
-        spelled[side] = [there.ids(parts) for parts in pieces]
+        spelled[side] = NewPieces(len(there), [there.ids(parts) for parts in pieces])
     return spelled
 
 
-def _extended(name: str, old: Tensor, spelled: Mapping[str, list[list[int]]]) -> Tensor:
-    """A matrix of embeddings or output, or its bias, with rows for new pieces; other parameters unchanged."""
+def _extended(name: str, old: Tensor, spelled: Mapping[str, NewPieces]) -> Tensor:
+    """A matrix of embeddings or output, or its bias, with rows for new pieces; other parameters unchanged.
+
+    They come after the pieces of the origin; rows behind these, such as the marks of segments, stay the last.
+    """
     side = {"source_embedding": "source", "target_embedding": "target", "output": "target", "embedding": "target"}
-    rows = spelled.get(side.get(name.split(".")[0], ""), [])
-    if not rows or not name.endswith(("embedding.weight", "output.weight", "output.bias")):
+    new = spelled.get(side.get(name.split(".")[0], ""))
+    if new is None or not new.spelled or not name.endswith(("embedding.weight", "output.weight", "output.bias")):
         return old
-    means = [old.detach()[torch.tensor(parts or [UNK])].mean(0) for parts in rows]
-    return torch.cat([old.detach(), torch.stack(means)])
+    means = [old.detach()[torch.tensor(parts or [UNK])].mean(0) for parts in new.spelled]
+    return torch.cat([old.detach()[: new.known], torch.stack(means), old.detach()[new.known :]])
 
 
 def _other_text(own: Tokenizer, theirs: Tokenizer, sides: Mapping[str, str]) -> list[str]:
@@ -229,7 +260,7 @@ def _match(
     model: nn.Module,
     folder: Path,
     differing: list[str],
-    spelled: Mapping[str, list[list[int]]] | None = None,
+    spelled: Mapping[str, NewPieces] | None = None,
 ) -> _Match:
     """Copy the weights of `origin` into `model`, and list where each came from. Raises ModelError, UsageError."""
     match, whole = _Match(), dict(origin.named_parameters(remove_duplicate=False))
@@ -315,8 +346,8 @@ def _can_graft(old: MultiHeadAttention, new: MultiHeadAttention) -> bool:
     return plain and fits and not same and (old.bias is None or new.bias is not None)
 
 
-def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tuple[dict[str, Tensor], int]:
-    """The moments of a checkpoint for the trained parameters, and its number of steps. Raises UsageError."""
+def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tuple[dict[str, Tensor], Progress]:
+    """The moments of a checkpoint for the trained parameters, and its counters. Raises UsageError."""
     hint = f"set {KEY}.optimizer to fresh"
     if not (folder / OPTIMIZER).is_file() or not (folder / STATE).is_file():
         what = f"{KEY}.optimizer: continue needs a checkpoint of a run; this model folder has no optimiser"
@@ -332,7 +363,7 @@ def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tu
                 what = f"{KEY}.optimizer: continue has no moments for {name}, which was not trained there, is new or grafted"
                 raise UsageError(what, file=folder, hint=hint)
             result[f"{kind}.{name}"] = tensor
-    return result, state.applied
+    return result, state
 
 
 def _compared(origin: Any, model: Any, tokenizer: Tokenizer) -> str:

@@ -110,7 +110,9 @@ class Validator:
 
     def _bleu(self, job: TrainingJob, sources: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
         assert self.tokenizer is not None
-        translator = self._translator(job.model, beam=job.config.bleu_beam, workers=1)
+        # Samples would depend on the number of processes.
+        search = {"beam": job.config.bleu_beam, "n_best": 1, "sample": False, "mbr": 0}
+        translator = self._translator(job.model, **search, workers=1)
         own = list(sources[job.world.rank :: job.world.size])
         trees = None if self.trees is None else list(self.trees[job.world.rank :: job.world.size])
         tags = None if self.tags is None else self.tags[job.world.rank :: job.world.size]
@@ -180,7 +182,7 @@ def bleu_of(folder: Path, valid: Split, tokenizer: Tokenizer, *, beam: int, devi
     from phraseloom.decoding.translator import Translator
 
     sources, references = valid.text()
-    translator = Translator.from_pretrained(folder, device=device, beam=beam)
+    translator = Translator.from_pretrained(folder, device=device, beam=beam, n_best=1, sample=False, mbr=0)
     with _quiet("phraseloom.decoding"):
         outputs = [translation.text for translation in translator.translate(sources)]
     return corpus_bleu(outputs, [tokenizer.target.plain(line) for line in references])
