@@ -48,6 +48,16 @@ def tiny_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
+def tagged_tokenizer(*tags: str) -> Tokenizer:
+    """The tokenizer of `tiny_tokenizer` with tags."""
+    from phraseloom.options.text import SentencepieceConfig, TextConfig
+    from phraseloom.text.extension import add_tags
+    from phraseloom.text.tokenizer import learn_subwords
+
+    subwords = add_tags(learn_subwords(LINES, SentencepieceConfig(size=60, byte_fallback=False)), tags)
+    return Tokenizer(TextConfig(), "en", "de", subwords, subwords, tags=tags)
+
+
 def bpe_tokenizer() -> Tokenizer:
     """A joint tokenizer of subword-nmt; `★` is unknown to it, also inside a word."""
     from phraseloom.options.text import SubwordNmtConfig, TextConfig

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from phraseloom.cli.main import run
+from phraseloom.recipe import load_recipe
 from tests.docs.page_runner import in_process, shell_lines, working_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,3 +48,16 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary:
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {f"multi30k-10000{end}" for end in runs}
     back = json.loads((tmp_path / "datasets" / "multi30k-10000-back" / "index.json").read_text())
     assert "<bt>" in json.dumps(back), "back-translated pairs are tagged"
+
+
+def test_every_run_is_trained_before_it_is_used() -> None:
+    trained: set[str] = set()
+    for line in shell_lines(ROOT / "docs" / "synthetic_data.md"):
+        used = set(re.findall(r"runs/([\w-]+)", line))
+        if match := re.match(r"phraseloom (prepare|train) (recipes/\S+)", line):
+            recipe = load_recipe(ROOT / match[2])
+            used |= set(re.findall(r"runs/([\w-]+)", recipe.model_dump_json()))
+            if match[1] == "train":
+                assert used <= trained, line
+                trained.add(recipe.name)
+        assert used <= trained, line

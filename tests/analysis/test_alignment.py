@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from tests.helpers import LINES, tiny_tokenizer
+from tests.helpers import LINES, tagged_tokenizer, tiny_tokenizer
 
 from phraseloom.align.links import Gold, symmetrize
 from phraseloom.analysis import alignment
@@ -252,7 +252,7 @@ TARGETS = ["zwei Büros .", *LINES[:3], "a", "", "we invite", "", "the garden is
 
 
 def made(folder: Path, variant: dict[str, Any], segmenter: Any = None, **options: Any) -> Translator:
-    tokenizer = tiny_tokenizer(folder)
+    tokenizer = tagged_tokenizer(*options["tags"]) if "tags" in options else tiny_tokenizer(folder)
     torch.manual_seed(4)
     size = len(tokenizer.source.vocabulary)
     model = build_model(ModelConfig.model_validate({**SIZES, **variant}), size, size)
@@ -364,6 +364,26 @@ def test_translate_links_words_as_the_alignment_of_its_own_output_does(translato
         assert [set(t.alignment or []) for t in translations] == [one.links for one in aligned]
         found.append([one.links for one in aligned])
     assert all(some != found[0] for some in found[1:])
+
+
+@pytest.mark.parametrize("variant", ["token", "heterogeneous", "recurrent"])
+def test_tags_belong_to_no_word(variant: str, tmp_path: Path) -> None:
+    """The links of `translate`, which drops the columns of tags; tags do not make a source too long."""
+    pairs = [(s, t) for s, t in zip(SOURCES, TARGETS, strict=True) if s and t]
+    sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
+    tagged = made(
+        tmp_path, VARIANTS[variant], tags=["<2de>", "<news>"], max_length={"constant": 0}, min_length={"constant": 0}
+    )
+    for options in ({}, {"alignment_method": "union"}, {"alignment_head": "max"}):
+        chosen = tagged.with_options(**options, beam=2)
+        translations = chosen.translate(sources, prefixes=targets, alignments=True)
+        assert [t.text for t in translations] == targets
+        links = [one.links for one in align_pairs(chosen, sources, targets)]
+        assert links == [set(t.alignment or []) for t in translations]
+    sizes = [len(tagged.tokenizer.source.encode(source)) for source in sources]
+    for size in sorted(set(sizes)):
+        short = tagged.with_options(max_input_tokens=size, max_length={"constant": 99})
+        assert [one.cropped for one in align_pairs(short, sources, targets)] == [n > size for n in sizes]
 
 
 def test_the_choice_of_layer_and_head(token: Translator) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.helpers import bpe_tokenizer, tiny_tokenizer
+from tests.helpers import bpe_tokenizer, tagged_tokenizer, tiny_tokenizer
 
 from phraseloom.analysis.coverage import (
     GoldSpan,
@@ -22,6 +22,7 @@ from phraseloom.analysis.coverage import (
     summary,
     windows,
 )
+from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import HeadGroup, Structure
@@ -233,12 +234,13 @@ def test_phrases_of_two_and_more_words_of_the_wanted_kinds() -> None:
 
 SOURCES = ["the old man sleeps .", "a winter garden is dark .", "we invite them tonight .", "the cow ."]
 TARGETS = ["zwei Büros .", "the winter garden .", "we sleeps .", "a cow ."]
+TAG = "<2de>"
 PHRASES = ["0:2-0:1=compound 1:3-1:2=idiom", "1:3-1:2=compound", "", "0:2"]
 
 
 def translator(folder: Path, attention: object, **options: object) -> Translator:
     torch.manual_seed(1)
-    tokenizer = tiny_tokenizer(folder)
+    tokenizer = tagged_tokenizer(TAG) if "tags" in options else tiny_tokenizer(folder)
     config = ModelConfig.model_validate(
         {
             "width": 16,
@@ -271,6 +273,34 @@ def test_a_model(attention: str, tmp_path: Path) -> None:
             assert layer["strongest"][""]["phrases"] == (4 if use == "encoder-self" else 3)  # one has no target words
     same = measure(model, SOURCES, TARGETS, read_phrases(PHRASES, file="f"), samples=20)
     assert same == found
+
+
+@pytest.mark.parametrize("attention", ["queryk heterogeneous 1-2", "convkv homogeneous 11"])
+def test_the_model_reads_its_tags_and_they_belong_to_no_phrase(attention: str, tmp_path: Path) -> None:
+    model, source, target = translator(tmp_path, attention, tags=[TAG]), SOURCES[3], TARGETS[3]
+    tokenizer = model.tokenizer
+    found = measure(model, [source], [target], read_phrases(["0:2-0:1"], file="f"), samples=5)
+    ids = [*tokenizer.tag_ids([TAG]), *tokenizer.source.encode(source)]
+    words = [-1, *tokenizer.source.word_of_piece(ids[1:]), 9]
+    batch = make_batch([ids], [tokenizer.target.encode(target)])
+    with torch.inference_mode():
+        maps = model.model.attention_maps(batch.source_BS, batch.source_lengths_B, batch.target_in_BT)
+    own = [i for i, word in enumerate(words) if word in (0, 1)]
+    aligned = [t for t, word in enumerate(tokenizer.target.word_of_piece(tokenizer.target.encode(target))) if word == 0]
+    for use, layer, rows in (("encoder-self", maps.encoder_self[0], own), ("cross", maps.cross[0], aligned)):
+        tally = LayerTally()
+        mass = {order: weights[0] for order, weights in by_order(*layer).items()}
+        tally.add(mass, words, [GoldSpan((0, 2), (0,))], [rows], layer[1])
+        expected = summary(tally, samples=5)
+        for mine, theirs in zip(found["uses"][use][0]["orders"], expected["orders"], strict=True):
+            for name in ("exact", "inside", "crossing", "outside"):
+                assert mine[name] == pytest.approx(theirs[name], rel=1e-5)
+        (hit,) = tally.hits
+        strong = found["uses"][use][0]["strongest"][""]
+        assert (strong["share"]["value"], strong["chance"]) == pytest.approx((hit.share, hit.chance), rel=1e-5)
+    assert classify(words, 2, [(0, 2)])[:2].tolist() == [OUTSIDE, CROSSING]
+    untagged = measure(model.with_options(tags=[]), [source], [target], [[GoldSpan((0, 2), (0,))]], samples=5)
+    assert untagged["uses"] != found["uses"]
 
 
 def test_padding_and_the_other_sentences_change_nothing(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.analysis.explain_kinds import (
     translator_of,
     tree_translator,
 )
-from tests.helpers import bpe_tokenizer, tiny_tokenizer
+from tests.helpers import bpe_tokenizer, tagged_tokenizer, tiny_tokenizer
 
 from phraseloom.analysis.activation import activation_shares
 from phraseloom.analysis.alignment import align_pairs
@@ -253,6 +253,24 @@ def test_links_are_those_of_align_and_translate(kind: str, options: dict[str, An
     spans = [(tuple(s), tuple(t)) for s, t, _ in view["phrase_links"]]
     assert spans == [(p.source, p.target) for p in own.phrases or []]
     assert [w for *_, w in view["phrase_links"]] == pytest.approx([p.weight for p in own.phrases or []], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["token", "queryk interleaved 1-2", "queryk homogeneous 22"])
+def test_links_and_notes_do_not_count_tags(kind: str) -> None:
+    tokenizer = tagged_tokenizer("<2de>", "<news>")
+    size = len(tokenizer.source.encode(SOURCE))
+    for seed in range(8):
+        translator = translator_of(kind, tokenizer, seed=seed).with_options(tags=["<2de>", "<news>"])
+        (own,) = translator.translate([SOURCE], alignments=True)
+        view = view_of(translator, target=None, max_tokens=99)
+        assert [(s, t) for s, t, _ in view["word_links"]] == own.alignment
+        spans = [(tuple(s), tuple(t)) for s, t, _ in view["phrase_links"]]
+        assert spans == [(p.source, p.target) for p in own.phrases or []]
+    assert view["source_tokens"][:2] == ["<2de>", "<news>"] and len(view["source_tokens"]) == size + 3
+    assert not any("source" in note for note in view["notes"])
+    for limit in (size - 1, size - 2, 1):
+        notes = view_of(translator, max_tokens=limit)["notes"]
+        assert notes[0] == f"the source was cropped to {limit} subwords of {size}"
 
 
 @pytest.mark.parametrize("kind", ["token", "recurrent mlp", "segmental", "gate"])

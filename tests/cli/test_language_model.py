@@ -7,12 +7,20 @@ import math
 import random
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import torch
+from tests.helpers import LINES
 
 from phraseloom.cli.main import run as phraseloom
 from phraseloom.decoding.generator import TextGenerator
+from phraseloom.models.build import build_language_model
+from phraseloom.options.decoding import GenerationConfig
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.text import SentencepieceConfig, TextConfig
 from phraseloom.recipe import load_recipe
+from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 
 from .conftest import Command
 
@@ -147,6 +155,30 @@ def test_samples_depend_on_seed_line_and_sample_alone(command: Command, lm: Path
     cold = command("generate", lm / "run", "--sample", "--top-k", "1", stdin=stdin).out
     assert cold == command("generate", lm / "run", stdin=stdin).out
     assert command("generate", lm / "run", stdin=b"").out == ""
+
+
+@pytest.mark.parametrize("tokenize", ["none", "moses"])
+def test_the_text_has_spaces_at_the_end_of_a_prompt_only_if_the_model_saw_them(
+    tokenize: Literal["none", "moses"],
+) -> None:
+    """Moses drops them: they would make two spaces, or one inside a word that the model continues."""
+    subwords = learn_subwords(LINES, SentencepieceConfig(size=60, byte_fallback=False))
+    tokenizer = Tokenizer(TextConfig(tokenize=tokenize), "en", "en", subwords, subwords)
+    config = LanguageModelConfig.model_validate({"width": 16, "heads": 2, "ffn_width": 16, "decoder": {"layers": 1}})
+    joined = 0
+    for seed in range(6):
+        torch.manual_seed(seed)
+        model = build_language_model(config, len(tokenizer.target.vocabulary))
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        generator = TextGenerator(model, tokenizer, GenerationConfig(max_tokens=5))
+        for prompt in ("the old man", "a  cow", ""):
+            (bare,), (spaces,) = generator.generate([prompt, prompt + "  "])
+            assert spaces.prompt == prompt + "  " and bare.text == prompt + bare.continuation
+            seen = tokenize == "none" and prompt != ""
+            assert spaces.text == (spaces.prompt + spaces.continuation if seen else bare.text)
+            joined += bool(prompt) and not bare.continuation.startswith(" ")
+    assert joined
 
 
 def test_long_prompts_lose_their_beginning(command: Command, lm: Path, generator: TextGenerator) -> None:

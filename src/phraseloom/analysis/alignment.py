@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from phraseloom.align.links import Gold, Links
-from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
+from phraseloom.analysis.attention import cross_structures, forced_attention
 from phraseloom.decoding.alignment import MAX, METHODS, WordWeights, choose, combine, directions, word_weights
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.errors import DataError, UsageError, plural
@@ -80,8 +80,8 @@ def align_pairs(
         if pair is None:
             yield AlignedPair(frozenset(), {}, cropped=False)
             continue
-        attended, source_word, target_word, cropped = pair
-        weights_HTS = attended.layers[layer]
+        layers, source_word, target_word, cropped = pair
+        weights_HTS = layers[layer]
         weights_TS = weights_HTS[head] if isinstance(head, int) else merged_heads(weights_HTS)[int(head == MAX)]
         words = word_weights(weights_TS, source_word, target_word)
         links = combine(*directions(words), method)
@@ -110,8 +110,8 @@ def measure(
     for n, (pair, truth) in enumerate(zip(pairs, gold, strict=True)):
         if pair is None:
             continue
-        attended, source_word, target_word, _ = pair
-        for weights_HTS, tally in zip(attended.layers, counts, strict=True):
+        layers, source_word, target_word, _ = pair
+        for weights_HTS, tally in zip(layers, counts, strict=True):
             words = word_weights(np.concatenate([merged_heads(weights_HTS), weights_HTS]), source_word, target_word)
             for number, head_weights in enumerate(words.weights):
                 both = directions(WordWeights(head_weights, words.source, words.target))
@@ -156,7 +156,9 @@ def remember(model: str | Path, best: MeasuredAlignment, *, source: Path, target
 
 
 class _Pair(NamedTuple):
-    attended: Attended
+    """The attention (H, T+1, S+1) of each layer without the columns of tags, and the word of each piece."""
+
+    layers: list[np.ndarray]
     source_word: list[int]
     target_word: list[int]
     cropped: bool
@@ -184,6 +186,7 @@ def _pairs(
     sides = (translator.tokenizer.source, translator.tokenizer.target)
     ids = [side.encode_batch(list(lines)) for side, lines in zip(sides, (sources, targets), strict=True)]
     real = [n for n, both in enumerate(zip(*ids, strict=True)) if all(both)]
+    tags = len(translator.tokenizer.tag_ids(translator.config.tags))
     real_trees = None if trees is None else [trees[n] for n in real]
     try:
         attention = forced_attention(
@@ -203,7 +206,7 @@ def _pairs(
                 words.append(word_of_piece(side, line, line_ids))
             except DataError as error:
                 raise DataError(error.what, file=file, line=first_line + n, hint=error.hint) from error
-        attended = next(attention)
-        rows, columns = (size - 1 for size in attended.layers[0].shape[-2:])
+        layers = [weights_HTS[..., tags:] for weights_HTS in next(attention).layers]
+        rows, columns = (size - 1 for size in layers[0].shape[-2:])
         cropped = len(words[0]) > columns or len(words[1]) > rows
-        yield _Pair(attended, words[0][:columns], words[1][:rows], cropped)
+        yield _Pair(layers, words[0][:columns], words[1][:rows], cropped)

@@ -8,7 +8,7 @@ A slot is a window of n subwords, and touches their words. Gold phrases are span
     exact     if it touches every word of a phrase and no other
     inside    if it touches only words of one phrase, but not all of them
     crossing  if it touches words of a phrase and others
-    outside   if it touches no word of a phrase; the end of the sentence is a word of its own
+    outside   if it touches no word of a phrase; the end of the sentence is a word of its own, and so are tags
 
 For one layer and order n, mass_c is the attention to slots of class c, averaged over heads, summed over queries and sentences.
 Attention that is uniform over the slots of order n, with the same mass on order n in each sentence, would give class c the
@@ -46,6 +46,7 @@ from phraseloom.errors import DataError, ModelError, UsageError, plural
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.metrics.compare import SEED, resamples
 
+TAG_WORD = -1  # a word of no phrase
 CLASSES = ("exact", "inside", "crossing", "outside")
 EXACT, INSIDE, CROSSING, OUTSIDE = range(4)
 Span = tuple[int, int]
@@ -344,7 +345,7 @@ def measure(
 
 
 class _Sentence(NamedTuple):
-    """The ids of both sides, the word of each source token (EOS is a word of its own), and the gold phrases.
+    """The ids of both sides, the word of each source token (EOS and tags belong to no phrase), and the gold phrases.
 
     `own[p]` and `aligned[p]` are the query rows of phrase p in encoder self-attention and in cross-attention. `sizes` are those
     of the source phrases, if the model reads any.
@@ -377,6 +378,7 @@ def _encoded(
 ) -> tuple[list[_Sentence], int]:
     """The usable sentences, and the number of those that are too long. Raises DataError for a phrase beyond its sentence."""
     tokenizer, limit = translator.tokenizer, translator.config.max_input_tokens
+    tags = tokenizer.tag_ids(translator.config.tags)
     result: list[_Sentence] = []
     cropped = 0
     ids = [side.encode_batch(list(lines)) for side, lines in ((tokenizer.source, sources), (tokenizer.target, targets))]
@@ -400,9 +402,10 @@ def _encoded(
         if max(len(source), len(target)) > limit:
             cropped += 1
             continue
-        own = [[i for i, w in enumerate(words_s) if span.source[0] <= w < span.source[1]] for span in spans]
+        words_K = [*(TAG_WORD for _ in tags), *words_s, num_s]
+        own = [[i for i, w in enumerate(words_K) if span.source[0] <= w < span.source[1]] for span in spans]
         aligned = [[t for t, w in enumerate(words_t) if w in span.target] for span in spans]
-        result.append(_Sentence(source, target, [*words_s, num_s], spans, own, aligned, phrase_sizes))
+        result.append(_Sentence([*tags, *source], target, words_K, spans, own, aligned, phrase_sizes))
     if not result:
         raise DataError("no sentence has a gold phrase of two or more source words", hint="there is nothing to cover")
     return result, cropped

@@ -105,22 +105,18 @@ def _choose(
 class Continuation:
     """The continuation of a prompt.
 
-    `continuation` begins with a space if it begins a new word, so that `text` is prompt + continuation; `tokens` are its
-    subwords; `log_prob` in nats given the prompt, with the end of the line if the model `ended` it before `max_tokens`.
-    `cropped`: the model read only the end of the prompt.
+    `continuation` begins with a space if it begins a new word. So `text` is prompt + continuation, without spaces at the end of
+    the prompt if the tokenizer drops them. `tokens` are the subwords of the continuation; `log_prob` in nats given the prompt,
+    with the end of the line if the model `ended` it before `max_tokens`. `cropped`: the model read only the end of the prompt.
     """
 
     prompt: str
     continuation: str
+    text: str
     tokens: list[str]
     log_prob: float
     ended: bool
     cropped: bool = False
-
-    @property
-    def text(self) -> str:
-        """Prompt and continuation."""
-        return self.prompt + self.continuation
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for one JSON line."""
@@ -229,8 +225,17 @@ class TextGenerator:
         side = self.side
         head, whole = side.decode(ids), side.decode([*ids, *written.tokens])
         added = whole[len(head) :] if whole.startswith(head) else " " + side.decode(written.tokens)
+        added = added.replace("\n", " ")
+        text = self._as_read(prompt) + added
         pieces = [side.vocabulary.piece(i) for i in written.tokens]
-        return Continuation(prompt, added.replace("\n", " "), pieces, written.log_prob, written.ended, cropped)
+        return Continuation(prompt, added, text, pieces, written.log_prob, written.ended, cropped)
+
+    def _as_read(self, prompt: str) -> str:
+        """The prompt, without spaces at its end if the model does not see them."""
+        bare = prompt.rstrip()
+        if bare == prompt or self.side.encode(bare) != self.side.encode(prompt):
+            return prompt
+        return bare
 
 
 def _with(config: GenerationConfig, options: dict[str, Any]) -> GenerationConfig:

@@ -120,16 +120,17 @@ def attention_links(translator: Any, pair: ExplainedPair, cross: Sequence[tuple[
     choice = choose(translator.config, translator.model.decoder.cross_structures)
     *merged, structure = merge_heads(*cross[choice.layer], choice.head)
     tokens_TS, slots_MNTS = (weights[0].cpu().numpy() for weights in merged)
+    aligned = CrossAttention(tokens_TS, slots_MNTS, structure).after(pair.tags)
     source_words, target_words = words_of_pair(translator.tokenizer, pair)
-    source_word = [words.start for words in source_words]
+    source_word = [words.start for words in source_words[pair.tags :]]
 
     def weight(source: int, target: int) -> float:
         rows = [i for i, words in enumerate(target_words) if target in words]
         columns = [j for j, word in enumerate(source_word) if word == source]
-        return float(tokens_TS[np.ix_(rows, columns)].sum(1).mean())
+        return float(aligned.tokens_TS[np.ix_(rows, columns)].sum(1).mean())
 
-    words = link_words(tokens_TS, source_word, target_words, choice.method)
-    phrases = link_phrases(CrossAttention(tokens_TS, slots_MNTS, structure), source_word, target_words)
+    words = link_words(aligned.tokens_TS, source_word, target_words, choice.method)
+    phrases = link_phrases(aligned, source_word, target_words)
     return {"word_links": [[s, t, weight(s, t)] for s, t in words], "phrase_links": plain_links(phrases)}
 
 

@@ -194,6 +194,7 @@ def _views(
     limit = min(max_tokens, translator.config.max_input_tokens)
     translator = translator.with_options(max_input_tokens=limit, long_lines="crop", n_best=1)
     source_ids, sizes, _ = cropped_sources(translator, sources, trees)
+    tags = len(translator.tokenizer.tag_ids(translator.config.tags))
     views = []
     for n, line in enumerate(sources):
         raise_if_cancelled(should_cancel)
@@ -212,6 +213,7 @@ def _views(
             target_line=target,
             text=text,
             source=source_ids[n],
+            tags=tags,
             target=target_ids[:max_tokens],
             source_total=totals[n],
             target_total=len(target_ids),

@@ -20,7 +20,8 @@ class ExplainedPair:
     """A sentence pair as input of a model.
 
     `source_line` and `target_line` are the raw lines; the target is "" if the model translated. `text` is the readable target.
-    `source` and `target` are the subword ids that are shown, without EOS; `source_total` and `target_total` count all ids.
+    `source` and `target` are the subword ids that are shown, without EOS; the first `tags` ids of `source` are tags.
+    `source_total` and `target_total` count the ids of the whole lines, without tags.
     `phrases` are the sizes of the source phrases, if the model needs them. `translation` is the model's own one, None for a
     given target.
     """
@@ -29,11 +30,17 @@ class ExplainedPair:
     target_line: str
     text: str
     source: list[int]
+    tags: int
     target: list[int]
     source_total: int
     target_total: int
     phrases: list[int] | None
     translation: Translation | None
+
+    @property
+    def source_of_line(self) -> list[int]:
+        """The ids of `source` that are not tags."""
+        return self.source[self.tags :]
 
     @property
     def whole(self) -> bool:
@@ -50,7 +57,7 @@ def texts(tokenizer: Any, pair: ExplainedPair) -> dict[str, Any]:
         target_words = _words(target, target.words(pair.target_line), pair.target, spans, whole=pair.whole)
     else:
         target_words = _words(target, pair.translation.words, pair.target, spans, whole=pair.whole)
-    source_whole = len(pair.source) == pair.source_total
+    source_whole = len(pair.source_of_line) == pair.source_total
     return {
         "target": pair.text,
         "given": pair.translation is None,
@@ -107,15 +114,15 @@ def scores(translator: Any, pair: ExplainedPair) -> dict[str, Any]:
 def notes(translator: Any, pair: ExplainedPair) -> list[str]:
     """Notes on what was cropped, what is unknown, and what the model lacks."""
     model, result = translator.model, []
-    if pair.source_total > len(pair.source):
-        result.append(f"the source was cropped to {len(pair.source)} subwords of {pair.source_total}")
+    if pair.source_total > len(pair.source_of_line):
+        result.append(f"the source was cropped to {len(pair.source_of_line)} subwords of {pair.source_total}")
     if not pair.whole:
         result.append(f"the target is shown up to its subword {len(pair.target)} of {pair.target_total}")
     if not pair.target_total:
         result.append("the target is blank")
     if pair.translation is not None and pair.translation.hit_max_length:
         result.append("the translation reached its maximal length and may be incomplete")
-    for name, ids in (("source", pair.source), ("target", pair.target)):
+    for name, ids in (("source", pair.source_of_line), ("target", pair.target)):
         if UNK in ids:
             result.append(f"unknown to the model: {ids.count(UNK)} of {len(ids)} {name} subwords")
     if missing := explainer_of(model).note(model):
