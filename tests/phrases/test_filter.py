@@ -259,6 +259,8 @@ def test_tables(tmp_path: Path) -> None:
     rows = list(format_phrases(found.phrases))
     assert rows == ["went to\t4\t2.321928\t2\tging", "a b c\t2\t4.643856\t2\tfuhr"]
     assert next(iter(format_phrases(filter_candidates(some, OFF).phrases))) == "went to\t4\t\t\tging"
+    bars = Source("|||", 1, 1)
+    assert not list(format_moses([replace(found.phrases[0], sources=(bars,))]))
     assert list(format_moses(found.phrases)) == [
         "fuhr ||| a b c ||| 1 0.5 ||| 0-0 0-1 0-2 ||| 2 4 2",
         "fuhr ||| went to ||| 0.25 0.25 ||| 0-0 0-1 ||| 4 4 1",

@@ -28,11 +28,13 @@ from phraseloom.phrases.source import (
     segment_lines,
     sentence_of,
     tree_counts,
+    word_of_piece,
 )
 from phraseloom.phrases.trees import Tree
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import ESCAPE
 from phraseloom.text.tokenizer import Side, learn_subwords
+from phraseloom.text.truecase import learn_truecaser
 
 LINES = [
     "the old man sleeps .",
@@ -134,6 +136,23 @@ def test_whole_words() -> None:
     assert counts_of(side, "dark .", "dark.") == [2] and counts_of(side, "dark.", "dark", ".") == [1, 0]
     assert counts_of(side, "  the  zoo is", "the", "zoo", "i", "s") == [1, 1, 1, 0]
     assert counts_of(side, f"{ESCAPE} {ESCAPE}1a  b", ESCAPE, f"{ESCAPE}1a", "b") == [1, 1, 1]
+
+
+def test_a_truecaser_takes_a_word_alone_for_the_first_of_its_sentence() -> None:
+    """Word links and trees fit a line in which a known form is in the middle of the sentence."""
+    truecaser = learn_truecaser(["we green the green green wall .", "the Green party won ."])
+    line, tree = "Green men joined the Green party.", "(S (NP Green men) (VP joined (NP the Green party)) .)"
+    config = TextConfig(tokenize="moses", truecase=True)
+    normaliser = Normaliser(config, "en", truecaser)
+    text = normaliser(line)
+    assert text == "green men joined the Green party ."
+    side = Side(normaliser, learn_subwords([text, *LINES], SubwordNmtConfig(kind="subword_nmt", merges=40)))
+    ids = side.encode(line)
+    assert word_of_piece(side, line, ids)[-1] == 5 and set(word_of_piece(side, line, ids)) == set(range(6))
+    sentence = sentence_of(side, line, ids, tree)
+    assert sentence.parse is not None and sum(sentence.parse.counts) == len(ids)
+    with pytest.raises(DataError, match="does not fit its line"):
+        sentence_of(side, line, ids, tree.replace("party", "partly"))
 
 
 @every_side

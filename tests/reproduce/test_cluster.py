@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -259,10 +260,18 @@ def test_finished_steps_of_another_machine_are_copied(tmp_path: Path) -> None:
     Execution(steps, say=lambda _: None, program=program(tmp_path)).run()
     (steps[-1].folder / "out.txt").unlink()  # this one is not whole
     lines: list[str] = []
+    # Of merges that were killed: a record and nothing else, and half a copy.
+    left = plan(here).steps.work / f".merge-{steps[0].identity[:12]}"
+    left.mkdir(parents=True)
+    shutil.copy(steps[0].folder / "step.json", left)
+    begun = plan(here).steps.work / ".merge" / steps[0].identity[:12]
+    begun.mkdir(parents=True)
+    (begun / "half").write_bytes(b"")
     assert merge(plan(here), folders[0], here, lines.append) == len(steps) - 1
     assert lines[0] == "copied: data"
     states = [step["state"] for step in plan_data(plan(here), here)["steps"]]
     assert states == ["done"] * (len(steps) - 1) + ["new"]
+    assert not begun.parent.exists() and all(not step.folder.name.startswith(".") for step in plan(here).ordered)
     assert merge(plan(here), folders[0], here, lines.append) == 0
     with pytest.raises(PhraseloomError, match="steps of the other folder not found"):
         merge(plan(here), tmp_path / "nowhere", here, print)

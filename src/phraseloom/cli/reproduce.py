@@ -322,6 +322,8 @@ def _run(table: str, place: Path, options: RunOptions) -> None:
     """Print the plan of a table, or run one of its steps, or all and write the table. Raises PhraseloomError if some fail."""
     from phraseloom.reproduce import table_run
 
+    if options.merge is not None and options.plan:
+        raise UsageError("--plan runs nothing, and --merge copies steps", hint="give --merge first, then --plan")
     table_options = options.table_options()
     say = partial(typer.echo, err=True)
     if not options.plan:

@@ -282,9 +282,10 @@ def format_moses(phrases: Sequence[FilteredPhrase]) -> Iterator[str]:
         source ||| phrase ||| p(source | phrase) p(phrase | source) ||| links ||| c(phrase) c(source) c(source, phrase)
 
     p(source | phrase) = c(source, phrase) / c(phrase); p(phrase | source) = c(source, phrase) / c(source), where c(source)
-    counts the occurrences that are linked to any word.
+    counts the occurrences that are linked to any word. The source word |||, which the format cannot have, gets no row.
     """
-    pairs = sorted((source.word, p.phrase, p.count, source) for p in phrases for source in p.sources)
+    own = COLUMNS.strip()
+    pairs = sorted((s.word, p.phrase, p.count, s) for p in phrases for s in p.sources if s.word != own)
     for word, phrase, count, source in pairs:
         scores = f"{source.count / count:.6g} {source.count / source.linked:.6g}"
         links = " ".join(f"0-{index}" for index in range(phrase.count(" ") + 1))

@@ -2,8 +2,8 @@
 
 Child processes run the program and receive a few lines at a time. Each sentence is sent between two commands that print
 unique numbers, so its output is unambiguous; a short last sentence makes the program flush. A child that is silent for too
-long or dies is replaced, and its sentences are sent one by one; a line that fails alone gets no tree. Sentences are cleaned
-first, so that no line is a command (`!…`) or a comment (`%…`) of the program.
+long or dies is replaced, and its sentences are sent one by one; a line that fails alone is parsed in parts. Sentences are
+cleaned first, so that no line is a command (`!…`) or a comment (`%…`) of the program.
 
 A line that is too long, or has no parse in time, is cut after punctuation and its parts are parsed alone. Their trees become
 the children of one root. A part without a tree is flat; a line has no tree if no part has one. `counts`, `in_parts`,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -170,18 +170,26 @@ def _unescaped(raw: str, visible: str) -> list[int]:
     return places
 
 
+def _caseless(side: Side) -> Callable[[str], str]:
+    """What to compare of a text, character by character: a truecaser takes a word alone for the first of its sentence."""
+    if getattr(side.normaliser, "truecaser", None) is None:
+        return str
+    return lambda text: "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
 def tree_counts(side: Side, text: str, ids: Sequence[int], leaves: Sequence[str]) -> list[int]:
     """The number of pieces of each word of a tree, for a normalised line and its ids.
 
     If the words differ, a second attempt normalises those of the tree. Raises DataError if the tree does not fit the line.
     """
+    caseless = _caseless(side)
     line, places = comparable(text)
     tree, tree_places = comparable("".join(leaves))
     if tree != line and not side.normaliser.identity:
         leaves = [side.normaliser(leaf) for leaf in leaves]
         tree, tree_places = comparable("".join(leaves))
     starts = [tree_places[end] for end in accumulate(map(len, leaves), initial=0)][:-1]
-    if tree != line:
+    if caseless(tree) != caseless(line):
         raise DataError(_difference(line, tree, starts), hint=HINT)
     pieces = side.subwords.pieces(text)
     assert len(pieces) == len(ids), "the ids belong to the line"
@@ -334,12 +342,13 @@ def _normalised_words(side: Side, words: list[str], text: str) -> list[str]:
     A word normalised on its own has the same characters, but maybe in another order: the context can decide whether its full
     stop comes before its quote.
     """
-    dense = "".join(text.split())
+    dense, caseless = "".join(text.split()), _caseless(side)
     for alone in (words, map(side.normaliser, words)):
         own = ["".join(word.split()) for word in alone]
         ends = list(accumulate(map(len, own), initial=0))
         result = [dense[start:end] for start, end in pairwise(ends)]
-        if ends[-1] == len(dense) and all(sorted(a) == sorted(b) for a, b in zip(own, result, strict=True)):
+        pairs = zip(map(caseless, own), map(caseless, result), strict=True)
+        if ends[-1] == len(dense) and all(sorted(a) == sorted(b) for a, b in pairs):
             return result
     raise DataError(
         "the words of the subwords are ambiguous: normalisation changes more than the single words",

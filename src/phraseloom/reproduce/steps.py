@@ -305,7 +305,7 @@ class Steps:
     def _folder(self, name: str, place: StepScope, digits: str) -> Path:
         """The folder of an identity: the existing one, whatever its name, or a new one named after its first place."""
         if digits not in self._folders:
-            existing = sorted(self.work.glob(f"*-{digits}"))
+            existing = sorted(self.work.glob(f"[!.]*-{digits}"))  # not what a killed merge of an earlier version left
             parts = [name, place.task, place.row, "" if place.seed is None else f"seed{place.seed}", digits]
             self._folders[digits] = existing[0] if existing else self.work / "-".join(filter(None, parts))
         return self._folders[digits]

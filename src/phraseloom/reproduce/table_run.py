@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from phraseloom import files
-from phraseloom.errors import UsageError
-from phraseloom.replace import check_parent, move_own, remove_marked, system_errors
+from phraseloom.errors import FileProblem, UsageError
+from phraseloom.replace import check_parent, move_own, remove_marked, remove_own, system_errors
 from phraseloom.reproduce.budget import draw_budget
 from phraseloom.reproduce.cluster import ClusterExecution
 from phraseloom.reproduce.corpora import CheckedData, check_data
@@ -24,7 +25,7 @@ from phraseloom.reproduce.stored import read_rows, take_rows
 from phraseloom.reproduce.table import Scale, find_table, load_table
 from phraseloom.reproduce.writing import BUDGET, PICTURE, check_place, draw, write
 
-STEPS, JOBS, LOCKS = "steps", ".jobs", ".locks"
+STEPS, JOBS, LOCKS, ASIDE = "steps", ".jobs", ".locks", ".merge"
 PAPER_GPU = "A100"
 Say = Callable[[str], None]
 
@@ -188,20 +189,25 @@ def merge(plan: Plan, other: Path, options: TableOptions, say: Say) -> int:
     for step in plan.ordered:
         if plan.records[step.identity].state == "done":
             continue
-        for folder in sorted(source.glob(f"*-{step.identity[:DIGITS]}")):
+        for folder in sorted(source.glob(f"[!.]*-{step.identity[:DIGITS]}")):
             if read_record(replace(step, folder=folder)).state != "done":
                 continue
             lease = StepLease(lease_path(step))
             if not lease.take():
                 say(f"left out: another command runs {step.title}")
                 break
+            aside = plan.steps.work / ASIDE / step.identity[:DIGITS]
             try:
-                aside = plan.steps.work / f".merge-{step.identity[:DIGITS]}"
-                remove_marked(aside, RECORD)
+                remove_own(aside)
                 shutil.copytree(folder, aside, symlinks=True)
                 remove_marked(step.folder, RECORD)
                 move_own(aside, step.folder)
+            except shutil.Error as error:
+                raise FileProblem(f"cannot copy a step: {error.args[0][0][2]}", file=folder) from error
             finally:
+                remove_own(aside)
+                with suppress(OSError):  # another merge may have its copies there
+                    aside.parent.rmdir()
                 lease.release()
             say(f"copied: {step.title}")
             count += 1
