@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -206,8 +205,6 @@ def merge(plan: Plan, other: Path, options: TableOptions, say: Say) -> int:
                 raise FileProblem(f"cannot copy a step: {error.args[0][0][2]}", file=folder) from error
             finally:
                 remove_own(aside)
-                with suppress(OSError):  # another merge may have its copies there
-                    aside.parent.rmdir()
                 lease.release()
             say(f"copied: {step.title}")
             count += 1
