@@ -266,13 +266,8 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], Places]:
     return value, places
 
 
-def _no_mapping(path: KeyPath, word: Any) -> dict[str, Any] | None:
-    del path, word
-    return None
-
-
 def set_override(
-    value: dict[str, Any], text: str, expand: Callable[[KeyPath, Any], dict[str, Any] | None] = _no_mapping
+    value: dict[str, Any], text: str, expand: Callable[[KeyPath, Any], dict[str, Any] | None] | None = None
 ) -> KeyPath:
     """Apply `key.sub=value` (value in YAML) to nested plain data; return the path that was set.
 
@@ -298,7 +293,7 @@ def set_override(
         path = (*path, _step(target, path, step, place))
         inner = value_at(target, path[-1:], None)
         if not isinstance(inner, dict | list):
-            mapping = {} if inner is None else expand(path, inner)
+            mapping = {} if inner is None else expand and expand(path, inner)
             if mapping is None:
                 hint = f"to replace it by a mapping, write {dotted(path)}={{…}} with all its keys"
                 raise place.problem(f"{dotted(path)} is {inner!r} here, which has no keys", hint=hint)

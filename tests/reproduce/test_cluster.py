@@ -248,7 +248,7 @@ def test_one_step_of_the_plan(tmp_path: Path) -> None:
     assert [step["state"] for step in plan_data(plan(), options)["steps"][:2]] == ["done", "done"]
 
 
-def test_finished_steps_of_another_machine_are_copied(tmp_path: Path) -> None:
+def test_finished_steps_of_another_machine_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_table(tmp_path, table_data(CHAIN))
     folders = [tmp_path / name for name in ("there", "here")]
     there, here = (TableOptions(folder=folder, program=program(tmp_path), flops=1e9) for folder in folders)
@@ -267,6 +267,16 @@ def test_finished_steps_of_another_machine_are_copied(tmp_path: Path) -> None:
     begun = plan(here).steps.work / ".merge" / steps[0].identity[:12]
     begun.mkdir(parents=True)
     (begun / "half").write_bytes(b"")
+
+    def fails(_: object, target: Path, **options: object) -> None:
+        del options
+        target.mkdir(parents=True)
+        raise shutil.Error([("a", "b", "[Errno 28] No space left on device")])
+
+    with monkeypatch.context() as patch, pytest.raises(PhraseloomError, match=r"cannot copy a step: .*No space left"):
+        patch.setattr(shutil, "copytree", fails)
+        merge(plan(here), folders[0], here, lines.append)
+    assert not begun.exists()
     assert merge(plan(here), folders[0], here, lines.append) == len(steps) - 1
     assert lines[0] == "copied: data"
     states = [step["state"] for step in plan_data(plan(here), here)["steps"]]

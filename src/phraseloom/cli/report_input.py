@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from phraseloom.report.run.measured import ScoredOn
     from phraseloom.report.run.parts import Part
     from phraseloom.report.run.runs import System, SystemFacts
-
-T = TypeVar("T")
 
 TestReference = Annotated[
     Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
@@ -134,6 +132,7 @@ class ReadInputs:
 
 def read_inputs(options: ReportInputs, systems: Sequence[System]) -> ReadInputs:
     """Read all inputs of a report, before anything is measured. Raises UsageError, DataError, FileProblem."""
+    from phraseloom.report.run.measured import in_order
     from phraseloom.report.run.parts import read_part
     from phraseloom.report.run.runs import read_system
 
@@ -151,9 +150,10 @@ def read_inputs(options: ReportInputs, systems: Sequence[System]) -> ReadInputs:
         read_system(system).model_copy(update={"outputs": [str(path) for path in files.get(system.name, ())]})
         for system in systems
     ]
-    translations = in_order(read_outputs(files, text), systems)
+    names = [system.name for system in systems]
+    translations = in_order(read_outputs(files, text), names)
     if options.scores:
-        test = _with_scores(test, options.scores, files, systems, _translating(known, files, options.source))
+        test = _with_scores(test, options.scores, files, names, _translating(known, files, options.source))
     return ReadInputs(
         known,
         text,
@@ -212,11 +212,6 @@ def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, 
             )
         result[name] = [require_file(file, "translation") for file in files]
     return result
-
-
-def in_order(by_name: Mapping[str, T], systems: Sequence[System]) -> dict[str, T]:
-    """A mapping in the order of the systems, then all other names: the first of them is the baseline."""
-    return {name: by_name[name] for name in [*(s.name for s in systems), *by_name] if name in by_name}
 
 
 def lines_of(path: Path) -> list[str]:
@@ -325,7 +320,7 @@ def _with_scores(
     test: ScoredOn | None,
     scores: Sequence[str],
     files: Mapping[str, Sequence[Path]],
-    systems: Sequence[System],
+    systems: Sequence[str],
     others: Sequence[str],
 ) -> ScoredOn:
     """`test` with the scores of `--scores`, one file for each file of --outputs, in the order of `in_order`.
@@ -333,6 +328,7 @@ def _with_scores(
     Raises UsageError, DataError, FileProblem.
     """
     from phraseloom.cli.evaluate import given_files_of, given_scores
+    from phraseloom.report.run.measured import in_order
 
     if not files or others:
         hint = f"add --outputs {others[0]}=FILE" if others else "give them with --outputs NAME=FILE"

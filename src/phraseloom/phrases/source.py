@@ -32,7 +32,7 @@ from phraseloom.phrases.segmenters import (
     description,
     read_phrases,
 )
-from phraseloom.phrases.trees import parse_tree, scan, skeleton, unescape
+from phraseloom.phrases.trees import caseless, parse_tree, scan, skeleton, unescape
 from phraseloom.reading import MIB, inside, limit_of
 from phraseloom.text.sentencepiece import SPACE
 from phraseloom.text.subword_nmt import SEPARATOR, SubwordNmt
@@ -170,11 +170,9 @@ def _unescaped(raw: str, visible: str) -> list[int]:
     return places
 
 
-def _caseless(side: Side) -> Callable[[str], str]:
+def _without_case(side: Side) -> Callable[[str], str]:
     """What to compare of a text, character by character: a truecaser takes a word alone for the first of its sentence."""
-    if getattr(side.normaliser, "truecaser", None) is None:
-        return str
-    return lambda text: "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+    return str if getattr(side.normaliser, "truecaser", None) is None else caseless
 
 
 def tree_counts(side: Side, text: str, ids: Sequence[int], leaves: Sequence[str]) -> list[int]:
@@ -182,14 +180,14 @@ def tree_counts(side: Side, text: str, ids: Sequence[int], leaves: Sequence[str]
 
     If the words differ, a second attempt normalises those of the tree. Raises DataError if the tree does not fit the line.
     """
-    caseless = _caseless(side)
+    compared = _without_case(side)
     line, places = comparable(text)
     tree, tree_places = comparable("".join(leaves))
     if tree != line and not side.normaliser.identity:
         leaves = [side.normaliser(leaf) for leaf in leaves]
         tree, tree_places = comparable("".join(leaves))
     starts = [tree_places[end] for end in accumulate(map(len, leaves), initial=0)][:-1]
-    if caseless(tree) != caseless(line):
+    if compared(tree) != compared(line):
         raise DataError(_difference(line, tree, starts), hint=HINT)
     pieces = side.subwords.pieces(text)
     assert len(pieces) == len(ids), "the ids belong to the line"
@@ -342,12 +340,12 @@ def _normalised_words(side: Side, words: list[str], text: str) -> list[str]:
     A word normalised on its own has the same characters, but maybe in another order: the context can decide whether its full
     stop comes before its quote.
     """
-    dense, caseless = "".join(text.split()), _caseless(side)
+    dense, compared = "".join(text.split()), _without_case(side)
     for alone in (words, map(side.normaliser, words)):
         own = ["".join(word.split()) for word in alone]
         ends = list(accumulate(map(len, own), initial=0))
         result = [dense[start:end] for start, end in pairwise(ends)]
-        pairs = zip(map(caseless, own), map(caseless, result), strict=True)
+        pairs = zip(map(compared, own), map(compared, result), strict=True)
         if ends[-1] == len(dense) and all(sorted(a) == sorted(b) for a, b in pairs):
             return result
     raise DataError(

@@ -286,9 +286,13 @@ class _Line:
         return end
 
 
+def caseless(text: str) -> str:
+    """`text` in lower case, character by character: those whose lower case is longer stay."""
+    return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
 def _comparable(text: str) -> str:
-    lower = (c.lower() if len(c.lower()) == 1 else c for c in text)
-    return "".join(lower).translate(_SAME)
+    return caseless(text).translate(_SAME)
 
 
 def _read(line: str) -> _Line:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from phraseloom.analysis.measurements import Material
 
 S = TypeVar("S", bound=ShownSystem)
+T = TypeVar("T")
 MEASURED = "measured"
 NO_TRANSLATION = "it is a language model, which does not translate"
 Runs = Sequence[Mapping[str, Any]]
@@ -125,8 +126,8 @@ def measured_parts(
     translated = measured.get("translation", {})
     sentences = len(material.sources or [])
     parts: list[Part] = []
-    every = {name: [run.lines for run in runs] for name, runs in translated.items()} | dict(translations)
-    whole = {name: every[name] for name in [*systems, *every] if name in every}
+    lines = {name: [run.lines for run in runs] for name, runs in translated.items()}
+    whole = in_order(lines | dict(translations), systems)
     if test is not None and whole:
         say("scores")
         parts += score_parts(whole, test)
@@ -137,6 +138,11 @@ def measured_parts(
         name = ", ".join(dict.fromkeys(Path(item.file).name for item in items))
         parts.append(contrastive_part(measured["contrastive"], items, edges, name))
     return parts + layer_parts(measured, gold, sentences)
+
+
+def in_order(by_name: Mapping[str, T], systems: Sequence[str]) -> dict[str, T]:
+    """A mapping in the order of the systems, then all other names: the first of them is the baseline."""
+    return {name: by_name[name] for name in [*systems, *by_name] if name in by_name}
 
 
 def split_lacks(measured: Mapping[str, Runs]) -> tuple[Measured, list[Missing]]:
