@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 from tests.helpers import HANGS
 
 from phraseloom.errors import InterruptedRun, PhraseloomError, UsageError
-from phraseloom.reproduce import cluster, lease
+from phraseloom.reproduce import cluster, execute, lease
 from phraseloom.reproduce.cluster import ClusterExecution
 from phraseloom.reproduce.execute import Execution, lease_path
 from phraseloom.reproduce.lease import StepLease
@@ -116,6 +117,32 @@ def test_a_signal_reaches_the_training_in_the_job_which_saves(tmp_path: Path) ->
     assert read_record(step).state == "stopped"
 
 
+def test_jobs_repeat_what_needs_a_step_that_has_another_result(tmp_path: Path) -> None:
+    steps = both(tmp_path, CHAIN, "translate")
+    execution(tmp_path, steps).run()
+    data = steps[0].needs[0]
+    (data.folder / "ref").unlink()
+    again = execution(tmp_path, steps)
+    again.run()
+    assert [line.split()[2] for line in again.lines if line.startswith("job")] == ["data"]  # type: ignore[attr-defined]
+    assert [len(read_record(step).content["attempts"]) for step in steps] == [1, 1]  # the same result
+    (data.folder / "ref").unlink()
+    script = tmp_path / "program.py"
+    script.write_text(script.read_text().replace('rest[1] + "', 'rest[1] + "!'))
+    last = ClusterExecution(
+        in_order(steps),
+        "local",
+        2,
+        lambda _: None,
+        {},
+        [sys.executable, str(script)],
+        tmp_path / "jobs",
+        poll_seconds=0.1,
+    )
+    assert {record.state for record in last.run().values()} == {"done"}
+    assert {(step.folder / "out.txt").read_text() for step in steps} == {"a b c d!\n"}
+
+
 def test_slurm_with_a_full_queue_and_a_lost_machine(tmp_path: Path, slurm_folder: Path) -> None:
     """The queue refuses once; one job dies with its machine and is submitted again; two steps are one array."""
     for name in ("full", "lose"):
@@ -188,6 +215,55 @@ def test_two_commands_share_a_folder_and_no_step_runs_twice(tmp_path: Path) -> N
     assert not any("phraseloom write" in line for line in lines)
     assert len(json.loads((data.folder / "step.json").read_text())["attempts"]) == 1
     assert not list((tmp_path / "work" / ".leases").iterdir())
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_command_that_was_suspended_leaves_a_step_that_another_took_over(
+    tmp_path: Path, stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its process nor its record touch the folder, which is the other's; it waits for it."""
+    monkeypatch.setattr(execute, "LOOK_SECONDS", 0.05)
+    write_recipe(tmp_path)
+    train = {"train": {"run": ["train", "{recipe}", "--run", "{here}/run", "wait=yes"]}}
+    step = one(make_steps(tmp_path, train, **with_recipe()), "train")
+    said: list[str] = []
+    own = Execution([step], 1, said.append, program=program(tmp_path))
+    other = StepLease(tmp_path / "other")  # its token
+
+    def take_over() -> None:
+        log = step.folder / "log.txt"
+        while not (log.exists() and "ready" in log.read_text()):
+            time.sleep(0.02)
+        shutil.rmtree(step.folder)
+        step.folder.mkdir()
+        (step.folder / "file").write_text("of the other")
+        if stopped:
+            monkeypatch.setattr(execute, "LOOK_SECONDS", HANGS)
+        lease_path(step).write_bytes(other._content())
+        if stopped:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        while not any("took over" in line for line in said):
+            time.sleep(0.02)
+        (step.folder / "run").mkdir()
+        (step.folder / "run" / "saved").write_text("yes")  # its training ends at once
+        lease_path(step).unlink()
+
+    helper = threading.Thread(target=take_over)
+    helper.start()
+    if stopped:
+        with pytest.raises(InterruptedRun):
+            own.run()
+    else:
+        own.run()
+    helper.join()
+    assert f"    another command took over while this one was suspended: {step.title}" in said
+    if stopped:
+        assert [path.name for path in step.folder.iterdir()] == ["file"]
+        assert lease_path(step).read_bytes() == other._content()
+    else:
+        assert read_record(step).state == "done"
+        assert (step.folder / "run" / "attempts").read_text() == "one\n"  # the second start
 
 
 def test_a_lease_of_a_lost_machine_runs_out_by_the_own_clock(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,12 @@ def steps_of(folder: Path) -> dict[str, Step]:
     return {name: one(made, name) for name in ("data", "other", "train", "translate")}
 
 
-def run(folder: Path, names: tuple[str, ...] = ("other", "translate")) -> list[str]:
-    """Run the steps of those names and what they need; what was said."""
+def run(folder: Path, names: tuple[str, ...] = ("other", "translate"), ended: list[str] | None = None) -> list[str]:
+    """Run the steps of those names and what they need; what was said. `ended`: gets the names of those that are done."""
     steps = steps_of(folder)
     said: list[str] = []
-    Execution(in_order([steps[n] for n in names]), 1, said.append, program=program(folder)).run()
+    tell = None if ended is None else lambda step, _: ended.append(step.name)
+    Execution(in_order([steps[n] for n in names]), 1, said.append, program=program(folder), ended=tell).run()
     return said
 
 
@@ -176,7 +178,7 @@ def test_the_plan_says_what_has_changed_and_a_stopped_table_shows_no_old_number(
     assert "changed: text (other content): 3 steps will be repeated" in text
     assert "data 0/1" in text and "other 1/1" in text
     result = collect(steps, "table", [1], plan.chosen, plan.records, counted={})
-    assert result.measured["", "base", "bleu"][1].missing == "made of a corpus that has changed since"
+    assert result.measured["", "base", "bleu"][1].missing == "made of data that has changed since"
     assert any("not repeated yet" in text for text in result.failures["", "base"])
     corpus.unlink()
     gone = render(plan_now(), {"": Speed(1e9, "as given")})
@@ -192,6 +194,53 @@ def test_what_a_failed_need_leaves_undone_stays_changed(corpus: Path, tmp_path: 
     execution.run()
     assert execution.records[steps["data"].identity].state == "failed"
     assert execution.records[steps["translate"].identity].state == "changed"
+
+
+def test_a_need_that_has_another_result_repeats_what_was_made_of_it(corpus: Path, tmp_path: Path) -> None:
+    """As after an update of the program: the text is made again, and its training and translation are not those of it."""
+    run(tmp_path)
+    steps = steps_of(tmp_path)
+    (steps["data"].folder / "ref").unlink()
+    (tmp_path / "program.py").write_text("raise SystemExit('killed')")
+    failed = Execution(in_order([steps["translate"]]), program=[sys.executable, str(tmp_path / "program.py")], say=str)
+    failed.run()
+    assert [failed.records[steps[n].identity].state for n in ("data", "train", "translate")] == [
+        "failed",
+        "done",
+        "done",
+    ]
+    ended: list[str] = []
+    said = run(tmp_path, ended=ended)
+    assert said[0] == "1 of 4 steps are done already"
+    assert ended == ["other", "data", "train", "translate"]
+    assert (steps["train"].folder / "run" / "attempts").read_text() == "one\n"
+    assert not steps["train"].folder.with_name(steps["train"].folder.name + ".before").exists()  # the same text
+    assert len(read_record(steps["translate"]).content["attempts"]) == 1
+    record = json.loads((steps["data"].folder / RECORD).read_bytes())
+    record["outputs"]["ref"]["sha256"] = "0" * 64
+    (steps["data"].folder / RECORD).write_bytes(json.dumps(record).encode())
+    assert states(tmp_path) == {"data": "done", "other": "done", "train": "changed", "translate": "done"}
+    changed = read_record(steps["train"]).changed
+    assert changed == {steps["data"].title: "repeated, with another result"}
+    said = run(tmp_path)
+    assert steps["train"].folder.with_name(steps["train"].folder.name + ".before").is_dir()  # it was begun again
+    assert [line.split(":")[0] for line in said if "[" in line] == [
+        f"[3/4] {steps['train'].title}"
+    ]  # the same translation
+    assert set(states(tmp_path).values()) == {"done"}
+
+
+def test_a_record_without_needs_stays_done(corpus: Path, tmp_path: Path) -> None:
+    run(tmp_path)
+    path = steps_of(tmp_path)["train"].folder / RECORD
+    record = json.loads(path.read_bytes())
+    assert record.pop("needs").keys() == {steps_of(tmp_path)["data"].identity}
+    path.write_bytes(json.dumps(record).encode())
+    data = steps_of(tmp_path)["data"].folder / RECORD
+    data.write_bytes(
+        data.read_bytes().replace(json.loads(data.read_bytes())["outputs"]["ref"]["sha256"].encode(), b"0")
+    )
+    assert states(tmp_path)["train"] == "done"
 
 
 def test_files_folders_and_stems_of_a_command_line(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from phraseloom import files
 from phraseloom.errors import FileProblem, InterruptedRun, PhraseloomError, UsageError
 from phraseloom.reproduce.execute import PROGRAM, VISIBLE, Execution, Say, visible_devices
-from phraseloom.reproduce.records import Record, read_record
+from phraseloom.reproduce.records import Record, read_record, unsettled
 from phraseloom.reproduce.steps import DIGITS, Step
 from phraseloom.training.signals import StopSignal
 
@@ -85,6 +85,7 @@ class ClusterExecution:
     _jobs: dict[str, _Job] = field(default_factory=dict)
     _attempts: dict[tuple[str, str], int] = field(default_factory=dict)
     _lost: set[str] = field(default_factory=set)
+    _unsettled: set[str] = field(default_factory=set)  # as in Execution
     _refused: int = 0
 
     def run(self) -> dict[str, Record]:
@@ -95,7 +96,8 @@ class ClusterExecution:
         self.records = {step.identity: read_record(step) for step in self.steps}
         for need in (need for step in self.steps for need in step.needs):
             self.records.setdefault(need.identity, read_record(need))
-        waiting = [step for step in self.steps if self.records[step.identity].state != "done"]
+        self._unsettled = unsettled(self.steps, self.records)
+        waiting = [step for step in self.steps if not self._is_done(step)]
         if len(waiting) < len(self.steps):
             self.say(f"{len(self.steps) - len(waiting)} of {len(self.steps)} steps are done already")
         executor = self._executor()
@@ -142,13 +144,16 @@ class ClusterExecution:
         left: list[Step] = []
         for step in waiting:
             lost = next((need for need in step.needs if need.identity in self._lost), None)
-            if lost is not None:
+            done = self.records[step.identity].state == "done"
+            if lost is not None and not done:
                 self._lost.add(step.identity)
                 self.records[step.identity] = Record("new", {"message": f"not run: {lost.title} failed"})
                 self.say(f"not run: {step.title}, which needs {lost.title}")
-            elif len(self._jobs) + len(ready) < self.jobs and all(
-                self.records[need.identity].state == "done" for need in step.needs
-            ):
+            elif lost is None and not all(self._is_done(need) for need in step.needs):
+                left.append(step)
+            elif done and (lost is not None or read_record(step).state == "done"):
+                self._unsettled.discard(step.identity)
+            elif len(self._jobs) + len(ready) < self.jobs:
                 ready.append(step)
             else:
                 left.append(step)
@@ -171,6 +176,9 @@ class ClusterExecution:
             where = "" if device is None else f", GPU {device}"
             self.say(f"job {job.job_id}: {step.title} (step {step.identity[:DIGITS]}{where})")
         return left
+
+    def _is_done(self, step: Step) -> bool:
+        return self.records[step.identity].state == "done" and step.identity not in self._unsettled
 
     def _environment(self, device: str | None) -> dict[str, str]:
         """What a job has to set itself: submitit's local jobs see no GPU, and Slurm's those that Slurm gave them."""
@@ -203,6 +211,7 @@ class ClusterExecution:
             del self._jobs[identity]
             step, record = running.step, read_record(running.step)
             self.records[identity] = record
+            self._unsettled.discard(identity)
             if record.state == "done":
                 self.say(f"    done: {step.title}")
                 continue

@@ -3,10 +3,11 @@
 A lease on each step (`lease.py`) lets several commands share a folder: a step that another one runs is waited for. With `jobs`
 above 1 and GPUs, each running step sees one of them.
 
-A failed step stops only the steps that need it. A step that is not a training starts with an empty folder. A training resumes
-its run unless one of its corpora has changed: then it starts again, and the old folder is renamed to `NAME.before`. On SIGINT
-or SIGTERM the running steps are stopped (a training saves), and the same command resumes later. The command `concatenate` is
-built in: it concatenates its inputs, and with `1-10000` or `10001-` passes only these lines of them on.
+A failed step stops only the steps that need it. A step that is done is repeated if one that it needs was repeated with another
+result. A step that is not a training starts with an empty folder. A training resumes its run unless what it reads has changed:
+then it starts again, and the old folder is renamed to `NAME.before`. On SIGINT or SIGTERM the running steps are stopped (a
+training saves), and the same command resumes later. The command `concatenate` is built in: it concatenates its inputs, and with
+`1-10000` or `10001-` passes only these lines of them on.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from phraseloom.errors import InterruptedRun, PhraseloomError, UsageError, escap
 from phraseloom.parent import PARENT
 from phraseloom.replace import move_own, remove_marked, remove_own
 from phraseloom.reproduce.lease import StepLease
-from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, commit_names, finish, read_record
+from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, commit_names, finish, read_record, unsettled
 from phraseloom.reproduce.steps import DIGITS, Step, noted
 from phraseloom.text.lines import open_binary
 from phraseloom.training.signals import StopSignal
@@ -42,6 +43,7 @@ BOM = "\ufeff".encode()
 PAUSE = 0.05
 PAUSE_FOR_OTHERS = 0.5
 PROGRESS_SECONDS = 0.2
+LOOK_SECONDS = 1.0  # between two looks at the leases
 TAIL = 1 << 16
 SHOWN = 100  # characters of a command line that are printed; the record has all
 INTERRUPTED = 3
@@ -86,9 +88,11 @@ class Execution:
     records: dict[str, Record] = field(default_factory=dict)
     _started: int = 0
     _progressed: float = 0.0
+    _looked: float = 0.0
     _leases: dict[str, StepLease] = field(default_factory=dict)
     _running: dict[str, _Running] = field(default_factory=dict)
     _lost: set[str] = field(default_factory=set)  # identities that failed, or whose needs failed, in this run
+    _unsettled: set[str] = field(default_factory=set)  # done, unless what they need has another result this time
 
     def run(self) -> dict[str, Record]:
         """Run the steps that are not done. Returns the record of every step by identity ("new": a step that it needs failed).
@@ -96,12 +100,13 @@ class Execution:
         Raises InterruptedRun after a signal, FileProblem if the folder is not writable.
         """
         self.records = {step.identity: read_record(step) for step in self.steps}
-        waiting = [step for step in self.steps if self.records[step.identity].state != "done"]
+        self._unsettled = unsettled(self.steps, self.records)
+        waiting = [step for step in self.steps if not self._is_done(step)]
         self._started = len(self.steps) - len(waiting)
         if self._started:
             self.say(f"{self._started} of {len(self.steps) + self.more} steps are done already")
         for step in self.steps:
-            if self.ended is not None and self.records[step.identity].state == "done":
+            if self.ended is not None and self._is_done(step):
                 self.ended(step, self.records[step.identity])
         with StopSignal(at_once=self._kill) as stop:
             try:
@@ -109,7 +114,7 @@ class Execution:
                     waiting = self._start(waiting)
                     if waiting or self._running:
                         time.sleep(PAUSE if self._running else PAUSE_FOR_OTHERS)
-                        self._collect()
+                        waiting += self._collect()
             finally:
                 self._stop()
         if stop.is_set:
@@ -121,18 +126,25 @@ class Execution:
         left = []
         for step in waiting:
             lost = next((need for need in step.needs if need.identity in self._lost), None)
-            if lost is not None:
+            old = self.records[step.identity]
+            if lost is not None and old.state != "done":
                 self._lost.add(step.identity)
-                old = self.records[step.identity]
                 state: State = "changed" if old.state == "changed" else "new"
                 self.records[step.identity] = Record(state, {"message": f"not run: {lost.title} failed"}, old.changed)
                 self.say(f"not run: {step.title}, which needs {lost.title}")
-            elif len(self._running) < self.jobs and all(self._is_done(need) for need in step.needs):
-                if not self._launch(step):
-                    left.append(step)
-            else:
+            elif lost is None and not all(self._is_done(need) for need in step.needs):
+                left.append(step)
+            elif old.state == "done" and (lost is not None or read_record(step).state == "done"):
+                self._found_done(step)
+            elif len(self._running) >= self.jobs or not self._launch(step):
                 left.append(step)
         return left
+
+    def _found_done(self, step: Step) -> None:
+        self._unsettled.discard(step.identity)
+        self._started += 1
+        if self.ended is not None:
+            self.ended(step, self.records[step.identity])
 
     def _need(self, step: Step) -> Record:
         return self.records[step.identity] if step.identity in self.records else read_record(step)
@@ -140,7 +152,9 @@ class Execution:
     def _is_done(self, step: Step) -> bool:
         """Whether a step is done. Other steps than `steps` count as done: the caller runs a step alone after its needs."""
         record = self.records.get(step.identity)
-        return record is None or (record.state == "done" and step.identity not in self._running)
+        return record is None or (
+            record.state == "done" and step.identity not in self._running and step.identity not in self._unsettled
+        )
 
     def _launch(self, step: Step) -> bool:
         """Start a step, unless another command has run it. False if another command is running it."""
@@ -153,7 +167,10 @@ class Execution:
         self._leases.pop(step.identity, None)
         try:
             self.records[step.identity] = read_record(step)  # another command may have run it since the plan
-            if self.records[step.identity].state != "done":
+            if self.records[step.identity].state == "done":
+                self._found_done(step)
+            else:
+                self._unsettled.discard(step.identity)
                 self._launch_leased(step, lease)
         finally:
             if step.identity not in self._running:
@@ -226,11 +243,18 @@ class Execution:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return os.environ | {"OMP_NUM_THREADS": str(max(1, cores // self.jobs))}
 
-    def _collect(self) -> None:
-        """Finish the steps whose processes have ended."""
+    def _collect(self) -> list[Step]:
+        """Finish the steps whose processes have ended. Returns those that another command has taken over."""
+        taken = []
+        if look := time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._looked = time.monotonic()
         for step in [s for s in self.steps if s.identity in self._running]:
             running = self._running[step.identity]
             code = running.process.poll()
+            if (look or code is not None) and running.lease is not None and running.lease.is_lost():
+                self._abandon(step)
+                taken.append(step)
+                continue
             if code is None:
                 continue
             _close(running)
@@ -244,6 +268,17 @@ class Execution:
             finally:
                 _release(running)
         self._report_progress()
+        return taken
+
+    def _abandon(self, step: Step) -> None:
+        """Kill the process of a step whose folder is another command's by now, and record nothing."""
+        running = self._running.pop(step.identity)
+        running.process.kill()
+        running.process.wait()
+        _close(running)
+        _release(running)
+        self._started -= 1
+        self.say(f"    another command took over while this one was suspended: {step.title}")
 
     def _report_progress(self) -> None:
         now = time.monotonic()
@@ -268,6 +303,10 @@ class Execution:
 
     def _stop(self) -> None:
         """Terminate the running steps. A training saves on SIGTERM."""
+        for step in [s for s in self.steps if s.identity in self._running]:
+            lease = self._running[step.identity].lease
+            if lease is not None and lease.is_lost():
+                self._abandon(step)
         for running in self._running.values():
             running.process.terminate()
         for step in [s for s in self.steps if s.identity in self._running]:

@@ -2,7 +2,8 @@
 
 A lease is a small file that its owner rewrites every `RENEW_SECONDS`. Whoever waits for it compares contents: if they have not
 changed for `LEASE_SECONDS` of its own clock, the owner is gone, and the lease may be taken. No clocks are compared, so they may
-differ. On the same machine a lease of a process that is gone counts at once; its step has ended with it (`parent.py`).
+differ. On the same machine a lease of a process that is gone counts at once; its step has ended with it (`parent.py`). An owner
+that was only suspended asks `is_lost` before it records anything.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class StepLease:
         self._renewals = 0
         self._seen: tuple[bytes, float] | None = None
         self._stop = threading.Event()
+        self._writing = threading.Lock()
 
     def take(self) -> bool:
         """Take the lease if it is free, or if its owner is gone. Otherwise False: call again later."""
@@ -58,9 +60,14 @@ class StepLease:
     def release(self) -> None:
         """Give the lease back."""
         self._stop.set()
-        with contextlib.suppress(OSError):
+        with self._writing, contextlib.suppress(OSError):
             if self._is_own(self._read()):
                 remove_own(self.path)
+
+    def is_lost(self) -> bool:
+        """Whether another command has taken the lease, as it may while this process is suspended."""
+        content = self._read()
+        return content is not None and not self._is_own(content)
 
     def _content(self) -> bytes:
         owner = {"host": socket.gethostname(), "process": os.getpid(), "token": self._token, "renewals": self._renewals}
@@ -100,11 +107,10 @@ class StepLease:
 
     def _renew(self) -> None:
         while not self._stop.wait(RENEW_SECONDS):
-            with contextlib.suppress(OSError, files.FileProblem):
-                if not self._is_own(self._read()):
-                    return  # taken over while this process was suspended
-                self._renewals += 1
-                files.atomic_write_bytes(self.path, self._content())
+            with self._writing, contextlib.suppress(OSError, files.FileProblem):
+                if not self._stop.is_set() and self._is_own(self._read()):
+                    self._renewals += 1
+                    files.atomic_write_bytes(self.path, self._content())
 
 
 def _is_alive(process: int) -> bool:

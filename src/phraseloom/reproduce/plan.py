@@ -133,7 +133,7 @@ def render(plan: Plan, speeds: Mapping[str, Speed]) -> str:
 
 
 def _changes(plan: Plan) -> list[str]:
-    """Files of the data root that have changed or disappeared since steps read them."""
+    """Files of the data root that have changed or disappeared since steps read them, and steps that ran again since."""
     changes: Counter[tuple[str, str]] = Counter()
     for record in plan.records.values():
         changes.update(record.changed.items())

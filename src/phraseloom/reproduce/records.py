@@ -2,14 +2,17 @@
 
     {"format": 1, "step", "identity", "argv", "status": "running" | "done" | "failed", "exit", "message", "seconds",
      "attempts": [{"began", "seconds", "exit", "commit"}], "inputs": {name: {"bytes", "mtime_ns", "sha256"}},
-     "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "commit", "machine", "flop"}
+     "needs": {identity of a step: SHA-256 of its outputs}, "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "commit",
+     "machine", "flop"}
 
-A step is done if its record says so for the same identity, every output has its size, and every file of the data root is the
-one that was read (`steps.changed`); otherwise it is run (again). A training resumes, unless such a file has changed.
+A step is done if its record says so for the same identity, every output has its size, every file of the data root is the one
+that was read (`steps.changed`), and no step that it needs was repeated with another result; otherwise it is run (again).
+A training resumes, unless what it reads has changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -21,7 +24,7 @@ from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError
-from phraseloom.files import MANIFEST, atomic_write_json, read_json, sha256_file
+from phraseloom.files import MANIFEST, atomic_write_json, json_bytes, read_json, sha256_file
 from phraseloom.reproduce.steps import Step, changed, in_order
 from phraseloom.reproduce.table import RECORD
 
@@ -30,12 +33,13 @@ SOURCE = Path(__file__).resolve().parents[3]  # the root of the checkout, if phr
 GIT_SECONDS = 20
 COMMIT_DIGITS = 10
 UNLISTED = {"checkpoints", RECORD, LOG, ".lock"}  # checkpoints have manifests of their own
+JOURNAL = {"run.json", "train.log", "metrics.jsonl", "timing.jsonl", "curves.png"}  # of a run: times, other each time
 State = Literal["done", "failed", "stopped", "changed", "new"]
 
 
 @dataclass(frozen=True)
 class Record:
-    """The record of a step and its `state`. `changed`: how files of the data root differ from those that the step read."""
+    """The record of a step and its `state`. `changed`: how what the step read differs now, by file of the data root or step."""
 
     state: State
     content: dict[str, Any]
@@ -73,6 +77,7 @@ def read_record(step: Step) -> Record:
     different: dict[str, str] = {}
     if status == "done" or step.trains:
         different = changed(step, content["inputs"]) if "inputs" in content else changed(step, {}, _began(step))
+        different |= _repeated(step, content.get("needs"))
     if different:
         return Record("changed", content, different)
     if status == "failed":
@@ -80,6 +85,31 @@ def read_record(step: Step) -> Record:
     if status != "done" or not _is_complete(step.folder, content.get("outputs")):
         return Record("stopped", content)
     return Record("done", content)
+
+
+def _repeated(step: Step, known: object) -> dict[str, str]:
+    """The steps that `step` needs that were repeated with another result since. Old records do not know them."""
+    if not isinstance(known, dict):
+        return {}
+    now = needs(step)
+    again = [n for n in step.needs if n.identity in now and known.get(n.identity, now[n.identity]) != now[n.identity]]
+    return {need.title: "repeated, with another result" for need in again}
+
+
+def needs(step: Step) -> dict[str, str]:
+    """Identity and SHA-256 of the outputs of each step that `step` needs; those that are not done are left out."""
+    result = {}
+    for need in step.needs:
+        try:
+            content = read_json(need.folder / RECORD, "record of a step")
+            listed = {
+                n: e["sha256"] for n, e in content["outputs"].items() if not need.trains or Path(n).name not in JOURNAL
+            }
+        except (PhraseloomError, KeyError, TypeError, AttributeError):
+            continue
+        if content.get("status") == "done":
+            result[need.identity] = hashlib.sha256(json_bytes(listed)).hexdigest()
+    return result
 
 
 def _began(step: Step) -> float:
@@ -97,6 +127,16 @@ def _began(step: Step) -> float:
     return min(times)
 
 
+def unsettled(steps: Iterable[Step], records: Mapping[str, Record]) -> set[str]:
+    """Identities of the steps, in an order in which they can run, that are done and need one that is not, directly or not."""
+    open_, result = {identity for identity, record in records.items() if record.state != "done"}, set()
+    for step in steps:
+        if step.identity not in open_ and any(need.identity in open_ for need in step.needs):
+            open_.add(step.identity)
+            result.add(step.identity)
+    return result
+
+
 def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | None, began: str) -> dict[str, Any]:
     """Record that a step is running. Returns the content of the record."""
     commit = source_commit()
@@ -112,6 +152,7 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
         "seconds": old.seconds,
         "attempts": attempts,
         "inputs": dict(inputs),
+        "needs": needs(step),
         "outputs": {},
         "phraseloom": __version__,
         "commit": commit,

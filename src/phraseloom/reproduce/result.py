@@ -35,7 +35,7 @@ from phraseloom.reproduce.table import (
 
 PARAMETERS = "parameters"
 NOT_STORED = "no interval: the sentences of this table are not stored"
-STALE = "made of a corpus that has changed since"
+STALE = "made of data that has changed since"
 NOT_DONE = {
     "new": "not run yet",
     "stopped": "stopped; the same command resumes it",
