@@ -644,6 +644,13 @@ def test_scripts_of_the_world_and_endless_words(show: Any) -> None:
     shown.tab.key("ArrowLeft")
     assert shown.tab.run("document.activeElement.firstChild.textContent") == source.split()[1]
     assert shown.box(".line.target .word", 0)["left"] < shown.box(".line.target .word", 2)["left"]
+    picture = shown.tab.run("Explain.exportSvg(document.querySelector('.explain').explainPage)")
+    places: dict[Any, float] = {}
+    for node in ElementTree.fromstring(picture).iter(f"{SVG}text"):
+        places.setdefault(node.text, float(node.get("x") or -1))  # the words, then the labels of the map
+    first, second, third = (places[word] for word in source.split()[:3])
+    assert first > second > third >= 0
+    assert places["一个"] < places["老"]
     assert shown.tab.run("document.documentElement.scrollWidth <= innerWidth")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.helpers import bpe_tokenizer, tiny_tokenizer
+from tests.helpers import bpe_tokenizer, tagged_tokenizer, tiny_tokenizer
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.translator import Translator
@@ -27,14 +27,15 @@ from phraseloom.npmt.analysis import (
 )
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.text.tokenizer import Tokenizer
 
 SOURCES = ["the old man sleeps .", "", "a cow", "we invite them tonight ."]
 TARGETS = ["a cow is small .", "zwei", "the winter garden", "tonight ."]
 
 
-def translator_of(folder: Path, segmental: bool = True, **options) -> Translator:
+def translator_of(folder: Path, segmental: bool = True, tokenizer: Tokenizer | None = None, **options) -> Translator:
     """Segments of up to three subwords, of a model that ends them by itself."""
-    tokenizer = tiny_tokenizer(folder)
+    tokenizer = tokenizer or tiny_tokenizer(folder)
     size = len(tokenizer.source.vocabulary)
     sizes = {"width": 16, "heads": 2, "ffn_width": 16, "encoder": {"kind": "columns"}}
     decoder = {"kind": "segmental", "max_segment": 3}
@@ -76,6 +77,18 @@ def test_segments_of_pairs_are_the_likeliest(translator):
         assert one.log_prob == pytest.approx(float(translator.model.score(batch).double().sum()), rel=1e-4)
         assert [i for s in one.segments for i in range(s.start, s.end)] == list(range(len(one.target)))
         assert all(s.end - s.start <= 3 and 0 <= s.probability <= 1 + 1e-9 for s in one.segments)
+
+
+def test_pairs_are_read_with_the_tags_of_the_model(tmp_path):
+    tokenizer = tagged_tokenizer("<2de>", "<news>")
+    translator = translator_of(tmp_path, tokenizer=tokenizer, tags=["<2de>", "<news>"])
+    (found,) = of_pairs(translator, ["a cow"], ["a cow is"]).sentences
+    assert found.log_prob == pytest.approx(translator.score(["a cow"], ["a cow is"])[0].log_prob, rel=1e-5)
+    assert "".join(found.source) == "▁a▁cow"
+    target = "a " * 4 * len(tokenizer.source.encode("a"))
+    found = of_pairs(translator, ["a"], [target]).sentences[0]  # longer than the subwords of the line can hold
+    assert len(found.target) > 3 * len(found.source)
+    assert {s.source for s in found.segments} <= set(range(len(found.source)))
 
 
 def test_pairs_that_are_left_out(tmp_path):

@@ -157,9 +157,10 @@ def of_pairs(
         side.encode_batch(list(lines)) for side, lines in ((tokenizer.source, sources), (tokenizer.target, targets))
     ]
     ids = list(zip(*sides, strict=True))
+    tags = tokenizer.tag_ids(translator.config.tags)
     lines = list(zip(sources, targets, strict=True))
     in_pieces = [_in_pieces(tokenizer, n, lines[n], ids[n], known[n]) for n in range(len(lines))]
-    reasons = [_reason(len(s), len(t), limit, translator.model.max_segment) for s, t in ids]
+    reasons = [_reason(len(s), len(t), limit, len(tags), translator.model.max_segment) for s, t in ids]
     real = [n for n, reason in enumerate(reasons) if reason is None]
     sentences: list[Segmented | None] = [None] * len(ids)
     tallies: dict[str, _Tally] = {"": _Tally()} if phrases is not None else {}
@@ -167,7 +168,9 @@ def of_pairs(
         [max(map(len, ids[n])) + 1 for n in real], sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS
     ):
         numbers = [real[i] for i in batch]
-        for n, (sentence, posteriors) in zip(numbers, _segment(translator, [ids[n] for n in numbers]), strict=True):
+        for n, (sentence, posteriors) in zip(
+            numbers, _segment(translator, [ids[n] for n in numbers], tags), strict=True
+        ):
             sentences[n] = sentence
             for phrase in in_pieces[n]:
                 for kind in {"", phrase.kind}:
@@ -176,13 +179,13 @@ def of_pairs(
     return Forced(sentences, left_out, {kind: tallies[kind].summary() for kind in sorted(tallies)})
 
 
-def _reason(source: int, target: int, limit: int, size: int) -> str | None:
-    """Why a pair with these numbers of subwords is left out; None if it is not."""
+def _reason(source: int, target: int, limit: int, tags: int, size: int) -> str | None:
+    """Why a pair with these numbers of subwords is left out; None if it is not. The model reads `tags` tags before the source."""
     if not source or not target:
         return "blank"
     if max(source, target) > limit:
         return "too_long"
-    return "impossible" if target > source * size else None
+    return "impossible" if target > (tags + source) * size else None
 
 
 class _InPieces(NamedTuple):
@@ -218,20 +221,25 @@ def _in_pieces(
     return result
 
 
-def _segment(translator: Any, pairs: list[tuple[list[int], list[int]]]) -> list[tuple[Segmented, list[list[float]]]]:
-    """The likeliest segmentation of each pair, and the posterior of every segment by start and size."""
+def _segment(
+    translator: Any, pairs: list[tuple[list[int], list[int]]], tags: list[int]
+) -> list[tuple[Segmented, list[list[float]]]]:
+    """The likeliest segmentation of each pair after `tags`, and the posterior of every segment by start and size.
+
+    What a tag writes counts for the first subword.
+    """
     with torch.inference_mode():
-        batch = make_batch([s for s, _ in pairs], [t for _, t in pairs]).to(translator.device)
+        batch = make_batch([[*tags, *s] for s, _ in pairs], [t for _, t in pairs]).to(translator.device)
         segmented = translator.model.segments(batch)
         refuse_nan(segmented.marginal_B)
     vocabularies = translator.tokenizer.source.vocabulary, translator.tokenizer.target.vocabulary
     result = []
     for b, pair in enumerate(pairs):
         segments, start = [], 0
-        for position, size in enumerate(segmented.lengths_BS[b, : len(pair[0])].tolist()):
+        for position, size in enumerate(segmented.lengths_BS[b, : len(tags) + len(pair[0])].tolist()):
             if size:
                 probability = float(segmented.posterior_BSCX[b, position, start, size])
-                segments.append(Written(position, start, start + size, probability))
+                segments.append(Written(max(0, position - len(tags)), start, start + size, probability))
             start += size
         source, target = ([v.piece(i) for i in ids] for v, ids in zip(vocabularies, pair, strict=True))
         posteriors: list[list[float]] = segmented.posterior_BSCX[b].sum(0).tolist()

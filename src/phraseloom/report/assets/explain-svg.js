@@ -8,6 +8,18 @@
   const text = (x, y, words, more = {}) => svg("text", { x: round(x), y: round(y), ...more }, words);
   const round = (value) => Math.round(value * 10) / 10;
 
+  /** Order the words of each line from the right, for a side that is written so. */
+  function mirror(boxes) {
+    for (const y of new Set(boxes.map((box) => box.y))) {
+      const line = boxes.filter((box) => box.y === y);
+      const end = line.at(-1).x + line.at(-1).width;
+      for (const box of line) {
+        box.x = end - box.x - box.width;
+        box.middle = end - box.middle;
+      }
+    }
+  }
+
   /** The words of both sides, broken into lines, and the links between them; returns {nodes, height}. */
   function pair(column, lit, width) {
     const nodes = [];
@@ -24,6 +36,7 @@
         x += wide + 14;
         return box;
       });
+      if (Explain.directionOf(column.view[`${side}_words`]) === "rtl") mirror(boxes[side]);
       if (side === "source") y += 44;
     }
     const lines = (side) => new Set(boxes[side].map((box) => box.y)).size;
@@ -83,7 +96,7 @@
     const some = boxes.slice(...words);
     return [...new Set(some.map((box) => box.y))].map((y) => {
       const line = some.filter((box) => box.y === y);
-      const [x, end] = [line[0].x, line.at(-1).x + line.at(-1).width];
+      const [x, end] = [Math.min(...line.map((box) => box.x)), Math.max(...line.map((box) => box.x + box.width))];
       return { x, y, end, middle: (x + end) / 2 };
     });
   }

@@ -9,7 +9,7 @@
 
   const RIGHT_TO_LEFT = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
   /** The direction of a line: that of its first letter. */
-  const directionOf = (words) => (RIGHT_TO_LEFT.test(words.join("").match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr");
+  Explain.directionOf = (words) => (RIGHT_TO_LEFT.test(words.join("").match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr");
 
   /**
    * A view of one sentence. `on.point(side, index)` while the mouse or the focus is on a word (null: left), `on.pin(side, index)`
@@ -74,7 +74,7 @@
             role: "group",
             "aria-label": `${name} words`,
             lang: language,
-            dir: directionOf(words),
+            dir: Explain.directionOf(words),
           },
           this.buttons[side],
           empty,
@@ -85,7 +85,7 @@
     move(event, side, index) {
       const own = this.buttons[side];
       const other = this.buttons[side === "source" ? "target" : "source"];
-      const right = directionOf(this.view[`${side}_words`]) === "rtl" ? -1 : 1;
+      const right = Explain.directionOf(this.view[`${side}_words`]) === "rtl" ? -1 : 1;
       const step = { ArrowRight: right, ArrowLeft: -right, Home: -index, End: own.length - 1 - index }[event.key];
       let goal = null;
       if (step !== undefined) goal = own[index + step];
