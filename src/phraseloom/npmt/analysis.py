@@ -180,7 +180,7 @@ def of_pairs(
 
 
 def _reason(source: int, target: int, limit: int, tags: int, size: int) -> str | None:
-    """Why a pair with these numbers of subwords is left out; None if it is not. The model reads `tags` tags before the source."""
+    """Why a pair with these numbers of subwords is left out; None if it is not. The model reads `tags` tags first."""
     if not source or not target:
         return "blank"
     if max(source, target) > limit:
