@@ -47,7 +47,7 @@ LIMITS: tuple[tuple[str, int | None], ...] = (
     (".model", 64 * MIB),
     (".codes", 64 * MIB),
     (".tsv", 64 * MIB),
-    (".truecase", 64 * MIB),
+    (".truecase", 1024 * MIB),
     ("", 16 * MIB),
 )
 

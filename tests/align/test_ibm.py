@@ -126,7 +126,8 @@ def test_digamma() -> None:
 @pytest.mark.parametrize(("tension", "p_null"), [(0.0, None), (4.0, 0.08), (14.0, 0.0)])
 def test_the_prior_is_that_of_the_equation(direction: str, tension: float, p_null: float | None) -> None:
     shapes = [(1, 1), (1, 4), (3, 2), (5, 5)]
-    for (target, source), found in zip(shapes, DiagonalPrior(shapes, direction).of(tension, p_null), strict=True):
+    for target, source in shapes:
+        found = DiagonalPrior(direction).of((target, source), tension, p_null)
         m, n = (target, source) if direction == "forward" else (source, target)
         words = found.words_TS if direction == "forward" else found.words_TS.T
         expected = [reference.prior(i, m, n, tension, p_null) for i in range(1, m + 1)]
@@ -200,8 +201,8 @@ def test_the_likelihood_never_falls(model: str, direction: str, seed: int) -> No
 @pytest.mark.parametrize("strength", [0.05, 0.7, 5.0, 13.0, 40.0])
 def test_the_best_tension_makes_the_links_likeliest(strength: float, start: float) -> None:
     shapes = [(3, 5), (4, 4), (7, 2)]
-    prior = DiagonalPrior(shapes, "forward")
-    counts = np.concatenate([part.words_TS.ravel() for part in prior.of(strength, 0.0)])
+    prior = DiagonalPrior("forward")
+    counts = [prior.of(shape, strength, 0.0).words_TS for shape in shapes]
     assert math.isclose(prior.best_tension(counts, start), min(max(strength, 0.1), 14.0), rel_tol=1e-7)
 
 
@@ -522,6 +523,27 @@ def test_memory_does_not_grow_with_the_sentences_in_files(tmp_path: Path, monkey
             peaks[place, copies] = min(tries)
     assert peaks["memory", 32] > 2 * peaks["memory", 8]
     assert peaks["files", 32] < 1.2 * peaks["files", 8]
+
+
+def test_memory_does_not_grow_with_the_lengths_of_sentences(tmp_path: Path) -> None:
+    """The prior of all pairs of lengths would be 36 bytes for each pair of positions of each."""
+    peaks = []
+    for longest in (20, 60):
+        lines = [
+            (" ".join("ab"[n % 2] for n in range(s)), "x " * t)
+            for s in range(1, longest, 2)
+            for t in range(1, longest, 2)
+        ]
+        folder = tmp_path / str(longest)
+        folder.mkdir()
+        tracemalloc.start()
+        bitext = read_bitext(lines, folder=folder)
+        learn_aligner(bitext, IBMSettings(iterations=1), folder=folder)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        del bitext
+    cells = sum(s * t for s in range(1, 60, 2) for t in range(1, 60, 2))
+    assert peaks[1] < 8 * cells, peaks
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,11 +130,13 @@ def test_vectors_that_are_all_alike_are_warned_of(command: Command) -> None:
     rng = random.Random(1)
     words = ["".join(rng.choices("abcdefghij", k=4)) for _ in range(150)]
     Path("short").write_bytes("".join(" ".join(rng.choices(words, k=7)) + "\n" for _ in range(2000)).encode())
-    outcome = command("embeddings", "train", "short", "-o", "a.vec", "--width", "20", "--epochs", "5")
-    assert outcome.code == 0
-    assert re.search(
-        r"warning: two vectors have a cosine of (0\.9\d|1\.00) on average: the text is too short", outcome.err
-    )
+    for more in ([], ["--whiten"]):
+        options = ["-o", "a.vec", "--overwrite", "--width", "20", "--epochs", "5", *more]
+        outcome = command("embeddings", "train", "short", *options)
+        assert outcome.code == 0
+        assert re.search(
+            r"warning: two vectors have a cosine of (0\.9\d|1\.00) on average: the text is too short", outcome.err
+        )
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,19 @@ def test_a_file_is_refused_before_any_work(key: tuple[str, str], command: Comman
     assert {p.name for p in tmp_path.iterdir()} == {path.name, "run", "run2"}
 
 
+@pytest.mark.parametrize("key", [key for key in FILES if key != ("embeddings train", "--output")], ids=" ".join)
+def test_no_file_is_named_as_if_it_were_compressed(key: tuple[str, str], command: Command, tmp_path: Path) -> None:
+    """Readers go by the name, so such a file could not be read."""
+    arguments, path = written_by(key)
+    arguments[arguments.index(str(path))] = f"{path}.xz"
+    for name in ("run", "run2"):
+        (tmp_path / name).mkdir()
+    done = command(*arguments, stdin=b"a\n")
+    assert (done.code, done.out) == (2, ""), done.err
+    assert any(f"{path}.xz{said} " in done.err for said in (":", "' is not the name of a page;")), done.err
+    assert not Path(f"{path}.xz").exists()
+
+
 def prepared(key: tuple[str, str], command: Command) -> None:
     if key[0] == "align apply":
         assert command("align", "train", *PAIR, "-o", "aligner").code == 0

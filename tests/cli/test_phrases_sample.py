@@ -120,7 +120,7 @@ def test_a_sheet_is_not_replaced_without_being_asked(command: Command) -> None:
     [
         ([], 2, "a sheet needs -s FILE, -r FILE, --system NAME=FILE, -o FILE; to count"),
         (DRAW[:-2], 2, "a sheet needs -o FILE"),
-        ([*DRAW[:-1], "sheet.gz"], 2, "sheet.gz: the output is plain text"),
+        ([*DRAW[:-1], "sheet.gz"], 2, "sheet.gz: the output is not compressed"),
         ([*DRAW, "--json", "x"], 2, "--json is for --tally"),
         ([*DRAW, "--system", "base=new"], 2, "two systems are called base"),
         ([*DRAW, "--system", "new.en"], 2, "--system new.en: not NAME=FILE"),

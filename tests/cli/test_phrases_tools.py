@@ -98,7 +98,7 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
         ([*PAIR], 2, "Missing option '-o'"),
         (["-s", "none", *PAIR[2:], "-o", "c"], 1, "none: text file not found"),
         (["-s", "-", "-t", "target", "-a", "-", "-o", "c"], 2, "only one of the files can be -"),
-        ([*PAIR, "-o", "c.gz"], 2, "c.gz: the output is plain text"),
+        ([*PAIR, "-o", "c.gz"], 2, "c.gz: the output is not compressed"),
         (["-s", "table", *PAIR[2:], "-o", "c"], 1, "links:2: "),
         (
             ["-s", "target", "-t", "target", "-a", "short", "-o", "c"],
@@ -211,8 +211,8 @@ def test_filters_that_dropped_every_candidate_are_named(command: Command) -> Non
             "--tags is for the filter",
         ),
         (["candidates", "-o", "p", "-t", "target", "--tags", "source"], 1, "source:1: 3 tags, but the line of target"),
-        (["candidates", "-o", "p.xz", "--no-pmi"], 2, "p.xz: the output is plain text"),
-        (["candidates", "-o", "p", "--no-pmi", "--moses", "m.gz"], 2, "m.gz: the output is plain text"),
+        (["candidates", "-o", "p.xz", "--no-pmi"], 2, "p.xz: the output is not compressed"),
+        (["candidates", "-o", "p", "--no-pmi", "--moses", "m.gz"], 2, "m.gz: the output is not compressed"),
         (["candidates", "-o", "p", "--no-pmi", "--min-count", "0"], 2, "--min-count"),
         (["candidates", "-o", "p", "--no-pmi", "--stop-words", "xx"], 1, "xx: text file not found"),
         (["candidates", "-o", "p", "--no-pmi", "--preset", "mine"], 2, "--preset"),
@@ -357,7 +357,7 @@ def test_any_text_comes_back_byte_for_byte(
         (
             ["target", "--table", "table", "-s", "source", "-a", "links", "--fertility", "f.gz"],
             2,
-            "f.gz: the output is plain text",
+            "f.gz: the output is not compressed",
         ),
         (
             ["table", "--table", "table", "-s", "source", "-a", "empty"],

@@ -86,6 +86,43 @@ def test_the_normaliser_truecases_and_undoes_it() -> None:
     assert normaliser.detokenise("the man sees Peter . the end !") == "The man sees Peter. The end!"
 
 
+@pytest.mark.parametrize("language", ["en", "fr", "de"])
+@pytest.mark.parametrize("line", ["He said 'we saw the dogs.'", "He left (at last).'", "'a' . ' b.' ", "«a.» 'b.'"])
+def test_words_have_one_blank_between_them(line: str, language: str) -> None:
+    """sacremoses leaves a blank at the end, and two in the middle, where a quote follows a full stop."""
+    found = Normaliser(TextConfig(tokenize="moses"), language)(line)
+    assert found == " ".join(found.split())
+
+
+def test_languages_have_letters_of_their_own() -> None:
+    lines = ["bu iyi bir gün .", "çok iyi .", "İyi günler .", "çok ışık ."]
+    for code in ("tr", "az-Latn"):
+        truecaser = learn_truecaser(lines, code)
+        assert truecaser(["İyi", "günler", ".", "Işık", "var"]) == ["iyi", "günler", ".", "ışık", "var"]
+        assert undo_truecase(["iyi", "günler", ".", "ışık"], code) == ["İyi", "günler", ".", "Işık"]
+        assert Normaliser(TextConfig(lowercase=True), code)("İstanbul Işık") == "istanbul ışık"
+    assert learn_truecaser(["an iron", "the iron"])(["Iron"]) == ["iron"]
+    assert Normaliser(TextConfig(lowercase=True), "en")("Iron") == "iron"
+    assert undo_truecase(["გამარჯობა", "ßa", "ǆ"], "ka") == [
+        "გამარჯობა",
+        "ßa",
+        "ǆ",
+    ]  # Georgian has no capitals in texts
+    config = TextConfig(tokenize="moses", truecase=True)
+    normaliser = Normaliser(config, "tr", learn_truecaser(lines, "tr"))
+    assert normaliser("İyi günler.") == "iyi günler ."
+    assert normaliser.detokenise("iyi günler .") == "İyi günler."
+
+
+def test_a_folder_has_the_letters_of_its_languages(tmp_path: Path) -> None:
+    subwords = learn_subwords(LINES * 20, SentencepieceConfig(size=300))
+    lines = ["bu iyi bir gün ."]
+    case = {"source": learn_truecaser(lines, "tr"), "target": learn_truecaser(LINES)}
+    config = TextConfig(tokenize="moses", truecase=True)
+    Tokenizer(config, "tr", "en", subwords, subwords, truecasers=case).save(tmp_path)
+    assert Tokenizer.load(tmp_path).source.normaliser("İyi gün.") == "iyi gün ."
+
+
 def test_tokenizers_without_it_are_what_they_were() -> None:
     """A key for everybody would change the hash of every tokenizer, and so the identity of datasets and runs."""
     subwords = learn_subwords(LINES * 20, SentencepieceConfig(size=300))

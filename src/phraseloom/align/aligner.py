@@ -230,7 +230,7 @@ class _Lookup:
 
     def prior(self, shape: tuple[int, int]) -> ShapePrior:
         """The prior for sentences of (T, S) words."""
-        return DiagonalPrior([shape], self.direction).of(self.table.tension, self.table.p_null)[0]
+        return DiagonalPrior(self.direction).of(shape, self.table.tension, self.table.p_null)
 
     def probabilities(self, keys: np.ndarray) -> np.ndarray:
         """t of the word pairs."""

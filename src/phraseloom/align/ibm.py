@@ -338,56 +338,31 @@ class ShapePrior(NamedTuple):
 
 
 class DiagonalPrior:
-    """The prior for pairs of sentence lengths `shapes`, each (T, S); `axis` is that of the candidate words.
+    """The prior of a direction for pairs of sentences of two lengths, a shape (T, S); `axis` is that of the candidate words."""
 
-    A cell is a pair of positions of a shape; one array holds all cells of all shapes.
-    """
-
-    def __init__(self, shapes: Sequence[tuple[int, int]], direction: str) -> None:
+    def __init__(self, direction: str) -> None:
         self.axis = 1 if direction == "forward" else 0
-        self.shapes = shapes
-        self._starts = np.cumsum([0, *(t * s for t, s in shapes)])
-        self._distance = np.empty(self._starts[-1])  # h
-        self._chooser = np.empty(self._starts[-1], np.int64)  # the choosing word, numbered over all shapes
-        self._choices = np.repeat([shape[self.axis] for shape in shapes], [shape[1 - self.axis] for shape in shapes])
-        first = 0
-        for (target, source), distance_TS, chooser_TS in zip(
-            shapes, self.views(self._distance), self.views(self._chooser), strict=True
-        ):
-            i, j = np.arange(1, target + 1)[:, None], np.arange(1, source + 1)
-            # Integer arithmetic first, so that cells at the same distance from the diagonal have exactly the same prior.
-            distance_TS[...] = -np.abs(i * source - j * target) / (target * source)
-            chooser_TS[...] = first + (i if self.axis == 1 else j) - 1
-            first += (target, source)[1 - self.axis]
 
-    def views(self, cells: np.ndarray) -> Iterator[np.ndarray]:
-        """The part [T, S] of each shape in an array of all cells."""
-        for shape, start, end in zip(self.shapes, self._starts[:-1], self._starts[1:], strict=True):
-            yield cells[start:end].reshape(shape)
+    def of(self, shape: tuple[int, int], tension: float, p_null: float | None) -> ShapePrior:
+        """The prior for a shape; `p_null` is p₀, or None for 1 / (n + 1)."""
+        null = 1 / (shape[self.axis] + 1) if p_null is None else p_null
+        powers_TS = np.exp(tension * _distance(shape))
+        powers_TS /= np.expand_dims(self._sums(powers_TS), self.axis)
+        return ShapePrior((1 - null) * powers_TS, null)
 
-    def zeros(self) -> np.ndarray:
-        """An array of zeros for all cells."""
-        return np.zeros(self._starts[-1])
-
-    def of(self, tension: float, p_null: float | None) -> list[ShapePrior]:
-        """The prior for each shape; `p_null` is p₀, or None for 1 / (n + 1)."""
-        nulls = [1 / (shape[self.axis] + 1) if p_null is None else p_null for shape in self.shapes]
-        powers, sums = self._powers(tension)
-        powers /= sums[self._chooser]
-        return [ShapePrior((1 - null) * part, null) for null, part in zip(nulls, self.views(powers), strict=True)]
-
-    def best_tension(self, counts: np.ndarray, tension: float) -> float:
-        """The tension within TENSIONS that maximises the likelihood of links with `counts` of all cells.
+    def best_tension(self, counts: Sequence[np.ndarray], tension: float) -> float:
+        """The tension within TENSIONS that maximises the likelihood of links; `counts` [T, S] of each shape.
 
         Σ counts · log δ is concave in λ. Newton's method finds the zero of its derivative Σ counts · (h - E_δ h); a step that
         leaves the interval is replaced by bisection. `tension` is the start, and the result if all tensions are equally good.
         """
-        weights = np.bincount(self._chooser, counts, len(self._choices))
-        observed = float((counts * self._distance).sum())
+        weights = [self._sums(part_TS) for part_TS in counts]
+        observed = math.fsum(float((part_TS * _distance(part_TS.shape)).sum()) for part_TS in counts)
         low, high = -math.inf, math.inf  # tensions known to be too low, too high
         for _ in range(STEPS):
-            mean, variance = self._moments(tension)
-            slope, bend = observed - float((weights * mean).sum()), float((weights * variance).sum())
+            moments = [self._moments(part_TS.shape, tension) for part_TS in counts]
+            slope = observed - math.fsum(float((w * mean).sum()) for w, (mean, _) in zip(weights, moments, strict=True))
+            bend = math.fsum(float((w * variance).sum()) for w, (_, variance) in zip(weights, moments, strict=True))
             if bend <= 0 or tension == TENSIONS[slope > 0]:
                 break
             low, high = (tension, high) if slope > 0 else (low, tension)
@@ -397,18 +372,26 @@ class DiagonalPrior:
                 return step
         return tension
 
-    def _powers(self, tension: float) -> tuple[np.ndarray, np.ndarray]:
-        """exp(λ h) of all cells, and Z of each choosing word."""
-        powers = np.exp(tension * self._distance)
-        return powers, np.bincount(self._chooser, powers, len(self._choices))
+    def _sums(self, cells_TS: np.ndarray) -> np.ndarray:
+        """The sum over the candidates of each choosing word, one after the other."""
+        return np.add.accumulate(cells_TS, self.axis)[:, -1] if self.axis else np.add.accumulate(cells_TS, 0)[-1]
 
-    def _moments(self, tension: float) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(self, shape: tuple[int, ...], tension: float) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of h under the prior, for each choosing word."""
-        powers, sums = self._powers(tension)
-        powers *= self._distance
-        mean = np.bincount(self._chooser, powers, len(sums)) / sums
-        powers *= self._distance
-        return mean, np.bincount(self._chooser, powers, len(sums)) / sums - mean**2
+        distance_TS = _distance(shape)
+        powers_TS = np.exp(tension * distance_TS)
+        sums = self._sums(powers_TS)
+        powers_TS *= distance_TS
+        mean = self._sums(powers_TS) / sums
+        powers_TS *= distance_TS
+        return mean, self._sums(powers_TS) / sums - mean**2
+
+
+def _distance(shape: tuple[int, ...]) -> np.ndarray:
+    """h [T, S]. Integers come first, so that cells at the same distance from the diagonal have exactly the same prior."""
+    target, source = shape
+    i, j = np.arange(1, target + 1)[:, None], np.arange(1, source + 1)
+    return -np.abs(i * source - j * target) / (target * source)
 
 
 MODELS = ("ibm1", "diagonal")
@@ -467,11 +450,11 @@ class IBMEstimate(NamedTuple):
 
 
 class _Expected(NamedTuple):
-    """The counts of the E step: word pairs [K], words linked to null, pairs of positions (all cells of the prior)."""
+    """The counts of the E step: word pairs [K], words linked to null, and if asked for, pairs of positions [T, S] by shape."""
 
     pairs: np.ndarray
     null: np.ndarray
-    cells: np.ndarray
+    cells: list[np.ndarray]
     log_likelihood: float
 
 
@@ -492,33 +475,35 @@ def estimate(
     chooser_words = len(bitext.target_words if forward else bitext.source_words)
     num_conditions = len(bitext.source_words if forward else bitext.target_words)
     words = sum(g.target_BT.size if forward else g.source_BS.size for g in bitext.groups)
-    prior = DiagonalPrior([g.shape for g in bitext.groups], direction)
+    prior = DiagonalPrior(direction)
     diagonal = settings.model == "diagonal"
+    optimize = diagonal and settings.optimize_tension
     p_null = DIAGONAL_P_NULL if diagonal and settings.p_null is None else settings.p_null
     tension = settings.tension if diagonal else 0.0
     alpha = settings.alpha if settings.variational_bayes else None
     uniform = 1 / max(1, chooser_words)
     model = IBMEstimate(np.full(len(conditions), uniform), np.full(chooser_words, uniform), tension, p_null)
     for iteration in range(1, settings.iterations + 1):
-        expected = _expect(bitext, word_pairs, prior, model)
+        expected = _expect(bitext, word_pairs, prior, model, with_cells=optimize)
         report(IBMProgress(direction, iteration, expected.log_likelihood, model.tension, words))
         pairs = _maximize(expected.pairs, conditions, num_conditions, alpha)
         null = _maximize(expected.null, np.zeros(chooser_words, np.int64), 1, alpha)
-        if diagonal and settings.optimize_tension:
+        if optimize:
             tension = prior.best_tension(expected.cells, tension)
         model = IBMEstimate(pairs, null, tension, p_null)
     return model
 
 
-def _expect(bitext: Bitext, word_pairs: WordPairs, prior: DiagonalPrior, model: IBMEstimate) -> _Expected:
+def _expect(
+    bitext: Bitext, word_pairs: WordPairs, prior: DiagonalPrior, model: IBMEstimate, *, with_cells: bool
+) -> _Expected:
     """The E step."""
     axis = prior.axis + 1
-    counts, null_counts, cells = np.zeros_like(model.pairs), np.zeros_like(model.null), prior.zeros()
+    counts, null_counts = np.zeros_like(model.pairs), np.zeros_like(model.null)
+    cells = [np.zeros(group.shape) for group in bitext.groups] if with_cells else []
     log_likelihood = 0.0
-    priors = prior.of(model.tension, model.p_null)
-    for group, occurrences, shape, cell_TS in zip(
-        bitext.groups, word_pairs.occurrences, priors, prior.views(cells), strict=True
-    ):
+    for number, (group, occurrences) in enumerate(zip(bitext.groups, word_pairs.occurrences, strict=True)):
+        shape = prior.of(group.shape, model.tension, model.p_null)
         choosers = group.target_BT if axis == 2 else group.source_BS
         for part in group.slices(BLOCK):
             numbers_BTS, words = occurrences[part], choosers[part]
@@ -530,7 +515,8 @@ def _expect(bitext: Bitext, word_pairs: WordPairs, prior: DiagonalPrior, model: 
             null /= total
             np.add.at(counts, numbers_BTS.ravel(), links_BTS.ravel())
             np.add.at(null_counts, words.ravel(), null.ravel())
-            cell_TS += links_BTS.sum(0)
+            if with_cells:
+                cells[number] += links_BTS.sum(0)
             log_likelihood += float(np.log(total).sum())
     return _Expected(counts, null_counts, cells, log_likelihood)
 

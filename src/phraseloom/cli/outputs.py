@@ -19,17 +19,25 @@ OverwriteModel = Annotated[bool, typer.Option("--overwrite", help="Replace an ex
 
 
 def check_outputs(
-    outputs: Mapping[str, AnyPath | None], *, overwrite: bool, inputs: Iterable[AnyPath | None] = ()
+    outputs: Mapping[str, AnyPath | None],
+    *,
+    overwrite: bool,
+    inputs: Iterable[AnyPath | None] = (),
+    compresses: bool = False,
 ) -> None:
     """Check the output files of a command, by option, before it does any work.
 
     `inputs`: the files and folders that it reads; - is standard input. Raises UsageError for a file that exists (without
-    `overwrite`), is an input, or is named by two options; FileProblem for a path that cannot be written as a file.
+    `overwrite`), is an input, is named by two options, or has the name of a compressed file, unless the command `compresses`;
+    FileProblem for a path that cannot be written as a file.
     """
     paths = {option: Path(path) for option, path in outputs.items() if path is not None}
     sources = named_inputs(inputs)
     places: dict[str, set[object]] = {}
     for option, path in paths.items():
+        if path.suffix in (".gz", ".xz") and not compresses:
+            what = f"{path}: the output is not compressed"
+            raise UsageError(what, hint="choose a name without .gz or .xz")
         with system_errors(path):
             _check_file(path)
             places[option] = _places(path)

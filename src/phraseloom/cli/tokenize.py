@@ -79,11 +79,11 @@ def command(
         lowercase=lowercase,
         truecase=truecase or undo_truecase,
     )
-    known = None if truecaser is None else Truecaser.load(require_file(truecaser, "truecaser"))
+    known = None if truecaser is None else Truecaser.load(require_file(truecaser, "truecaser"), language)
     if learn_truecaser is not None:
         check_outputs({"--learn-truecaser": learn_truecaser}, inputs=[Path(text)], overwrite=overwrite)
         plain = Normaliser(config, language)
-        known = learn(plain(line) for line in read_lines(require_regular_file(text)) if line.strip())
+        known = learn((plain(line) for line in read_lines(require_regular_file(text)) if line.strip()), language)
         known.save(learn_truecaser)
     normaliser = Normaliser(config, language, known)
     _filter(text, normaliser.detokenise if undo else normaliser)

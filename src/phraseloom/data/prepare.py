@@ -58,7 +58,7 @@ from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
 from phraseloom.text.tokenizer import Tokenizer, learns_from_lines
-from phraseloom.text.truecase import Truecaser, truecaser_of
+from phraseloom.text.truecase import Truecaser
 from phraseloom.text.vector_check import LINES, check_tables, has_contexts, problems, random_rows
 from phraseloom.text.vocabulary import SPECIALS, UNK
 from phraseloom.text.words import Words
@@ -449,7 +449,8 @@ class _Work:
         self.progress("learning truecasers", 0, 0)
         cased = [side for side in self.config.train[0].sides if not (side == "target" and self.joined)]
         forms = self.counted([([self._sample(side, {})], None) for side in cased])
-        truecasers = {side: truecaser_of(counts) for side, counts in zip(cased, forms, strict=True)}
+        languages = {"source": self.config.source_language, "target": self.config.target_language}
+        truecasers = {side: Truecaser(counts, languages[side]) for side, counts in zip(cased, forms, strict=True)}
         return dict.fromkeys(("source", "target"), truecasers["target"]) if self.is_text else truecasers
 
     def _reused(self, old: Tokenizer) -> tuple[Tokenizer, SubwordInfo]:

@@ -16,7 +16,7 @@ from typing import Any
 from phraseloom.decoding.limits import Segment
 from phraseloom.decoding.translation import BLANK, Translation
 from phraseloom.errors import UsageError
-from phraseloom.text.normalize import base_language
+from phraseloom.text.casing import base_language
 
 __all__ = ["SentenceSplitter", "join_sentences"]
 

@@ -34,8 +34,8 @@ from phraseloom.reproduce.execute import CONCATENATE, PROGRAM, STDOUT, Execution
 from phraseloom.reproduce.records import LOG, RECORD, Record, read_record
 from phraseloom.reproduce.steps import ROOT, Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import TableConfig
+from phraseloom.text.casing import base_language
 from phraseloom.text.lines import count_lines, read_lines
-from phraseloom.text.normalize import base_language
 from phraseloom.text.same_language import FEWEST_WORDS, LEAST_OVERLAP, count_words, overlap
 from phraseloom.text.words import JOINER, is_phrase
 

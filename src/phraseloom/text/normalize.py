@@ -12,15 +12,11 @@ from typing import Any
 
 from phraseloom.errors import UsageError
 from phraseloom.options.text import TextConfig
+from phraseloom.text.casing import base_language, lower_case
 from phraseloom.text.truecase import Truecaser, undo_truecase
 
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
 _BETWEEN_HAN = re.compile(f"(?<=[{_HAN}]) +(?=[{_HAN}])")
-
-
-def base_language(code: str) -> str:
-    """The language of a code, without its region and in lower case, as tables of rules name it: `fr` for `fr-CA`, `FR`."""
-    return re.split("[-_]", code, maxsplit=1)[0].lower()
 
 
 class Normaliser:
@@ -33,6 +29,7 @@ class Normaliser:
     def __init__(self, config: TextConfig, language: str, truecaser: Truecaser | None = None) -> None:
         self.config, self.language, self.truecaser = config, language, truecaser
         self.identity = config == TextConfig()
+        self._lower = lower_case(language)
         chinese = base_language(language) == "zh"
         # jieba is for Chinese; the other side of such a pair is tokenised by Moses.
         self.tokenizer = "moses" if config.tokenize == "jieba" and not chinese else config.tokenize
@@ -51,7 +48,7 @@ class Normaliser:
             line = self._tokenise(line, self.language)
         if self.truecaser is not None:
             line = " ".join(self.truecaser(line.split(" ")))
-        return line.lower() if self.config.lowercase else line
+        return self._lower(line) if self.config.lowercase else line
 
     @property
     def keeps_text(self) -> bool:
@@ -66,7 +63,7 @@ class Normaliser:
     def detokenise(self, line: str) -> str:
         """The line with true case and tokenisation undone."""
         if self.config.truecase:
-            line = " ".join(undo_truecase(line.split(" ")))
+            line = " ".join(undo_truecase(line.split(" "), self.language))
         if self.tokenizer == "moses":
             return str(_moses_detokenizer(self.language).detokenize(line.split(" "), unescape=False)) if line else line
         if self.tokenizer == "jieba":
@@ -97,7 +94,7 @@ def _moses_detokenizer(language: str) -> Any:
 
 def moses_tokens(line: str, language: str) -> str:
     """The Moses tokens of a line with single spaces between them, without escapes."""
-    return str(_moses_tokenizer(language).tokenize(line, escape=False, return_str=True))
+    return " ".join(_moses_tokenizer(language).tokenize(line, escape=False))  # as text it may have blanks at the end
 
 
 @functools.lru_cache(maxsize=1)

@@ -329,8 +329,8 @@ class Tokenizer:
         if any(Vocabulary.load(folder / f"{n}.vocab") != s.vocabulary for n, s in zip(kinds, sides, strict=True)):
             raise CorruptError("the vocabulary file and the subword model differ", file=path)
         truecasers = {
-            name: Truecaser.load(inside(folder, name + ENDING, "truecaser"))
-            for name in ("source", "target")
+            name: Truecaser.load(inside(folder, name + ENDING, "truecaser"), str(language))
+            for name, language in zip(("source", "target"), languages, strict=True)
             if name + ENDING in files
         }
         try:

@@ -5,7 +5,7 @@
     undo       the first letter of every sentence in upper case
 
 A sentence begins with the line and after `.`, `:`, `?` and `!`; brackets and quotes before its first word do not count. The
-file is that of Moses: `best (n/total) other (n)`, one line a word.
+file is that of Moses: `best (n/total) other (n)`, one line a word. What is upper case depends on the language (`casing.py`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ from pathlib import Path
 from phraseloom.errors import CorruptError
 from phraseloom.files import atomic_write_bytes
 from phraseloom.reading import MIB, read_bounded
+from phraseloom.text.casing import begin_upper, lower_case
 
 ENDING = ".truecase"
-MAX_BYTES = 64 * MIB
+MAX_BYTES = 1024 * MIB  # of some 50 million words
 SENTENCE_END = frozenset(".:?!")
 BEFORE_FIRST = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))
 _COUNT = re.compile(r"\((\d{1,15})(?:/\d{1,15})?\)")
 
 
 class Truecaser:
-    """`forms`: the forms of each word, by its lower case, with their counts. Of equal ones, the lower case is the best."""
+    """`forms`: words of `language` with their counts. Of equally frequent forms of a word, the lower case is the best."""
 
-    def __init__(self, forms: Mapping[str, Mapping[str, int]]) -> None:
+    def __init__(self, forms: Mapping[str, int], language: str = "") -> None:
+        self._lower = lower_case(language)
+        of_word: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for form, count in forms.items():
+            of_word[self._lower(form)][form] = count
         ordered = {
             word: sorted(counts.items(), key=lambda item: (-item[1], item[0] != word, item[0]))
-            for word, counts in sorted(forms.items())
-            if counts
+            for word, counts in sorted(of_word.items())
         }
         self.best = {word: counts[0][0] for word, counts in ordered.items()}
         self.known = {form for counts in ordered.values() for form, _ in counts}
@@ -44,7 +48,7 @@ class Truecaser:
         found, first = [], True
         for word in words:
             if first or word not in self.known:
-                word = self.best.get(word.lower(), word)
+                word = self.best.get(self._lower(word), word)
             found.append(word)
             first = _begins_next(word, first)
         return found
@@ -54,9 +58,9 @@ class Truecaser:
         atomic_write_bytes(Path(path), self.content)
 
     @classmethod
-    def load(cls, path: str | Path) -> Truecaser:
+    def load(cls, path: str | Path, language: str = "") -> Truecaser:
         """Read what `save`, or Moses' trainer, wrote. Raises FileProblem, CorruptError."""
-        forms: dict[str, dict[str, int]] = {}
+        forms: dict[str, int] = {}
         try:
             text = read_bounded(path, "truecaser", MAX_BYTES).decode()
         except UnicodeDecodeError as error:
@@ -69,17 +73,17 @@ class Truecaser:
                 raise CorruptError(what, file=path, line=number)
             for form, count in zip(fields[::2], counts, strict=True):
                 assert count is not None
-                forms.setdefault(form.lower(), {})[form] = int(count[1])
-        return cls(forms)
+                forms[form] = int(count[1])
+        return cls(forms, language)
 
 
-def learn_truecaser(lines: Iterable[str]) -> Truecaser:
+def learn_truecaser(lines: Iterable[str], language: str = "") -> Truecaser:
     """The truecaser of tokenised lines, words separated by blanks."""
-    return truecaser_of(count_forms(lines))
+    return Truecaser(count_forms(lines), language)
 
 
 def count_forms(lines: Iterable[str]) -> Counter[str]:
-    """How often each word occurs where it begins no sentence; for `truecaser_of`. Counts of parts of a text can be added up."""
+    """How often each word occurs where it begins no sentence; for `Truecaser`. Counts of parts of a text can be added up."""
     forms: Counter[str] = Counter()
     for line in lines:
         first = True
@@ -90,20 +94,11 @@ def count_forms(lines: Iterable[str]) -> Counter[str]:
     return forms
 
 
-def truecaser_of(forms: Mapping[str, int]) -> Truecaser:
-    """The truecaser of counted forms."""
-    of_word: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for form, count in forms.items():
-        of_word[form.lower()][form] = count
-    return Truecaser(of_word)
-
-
-def undo_truecase(words: Sequence[str]) -> list[str]:
+def undo_truecase(words: Sequence[str], language: str = "") -> list[str]:
     """The words of a line, with the first letter of every sentence in upper case."""
     found, first = [], True
     for word in words:
-        upper = word[:1].upper()
-        found.append(upper + word[1:] if first and len(upper) == 1 else word)
+        found.append(begin_upper(word, language) if first else word)
         first = _begins_next(word, first)
     return found
 

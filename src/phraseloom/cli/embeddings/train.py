@@ -122,7 +122,7 @@ def command(
     from phraseloom.text.vectors import mean_cosine, write_vectors
     from phraseloom.text.word_vectors import whitened
 
-    check_outputs({"-o": output}, inputs=[text, options.vocabulary], overwrite=overwrite)
+    check_outputs({"-o": output}, inputs=[text, options.vocabulary], overwrite=overwrite, compresses=True)
     first_sign("embeddings train", f"reading {text}")
     settings = options.settings()
     require_gensim()
@@ -135,11 +135,11 @@ def command(
     if jobs > 1:
         _say(f"{jobs} threads: another run will give other vectors; --jobs 1 gives the same again")
     vectors = train_vectors(lambda: read_lines(text), counted, settings, extra=extra, jobs=jobs, report=_Told())
+    alike = mean_cosine(vectors.matrix_VM)  # before whitening, which makes every mean 0
     if options.whiten:
         vectors = whitened(vectors, options.dimensions)
     write_vectors(output, vectors.tokens, vectors.matrix_VM)
     _say(_summary(vectors.tokens, counted, extra, output))
-    alike = mean_cosine(vectors.matrix_VM)
     if alike is not None and alike > ALIKE:
         _say(f"warning: two vectors have a cosine of {alike:.2f} on average: {REMEDY}")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, plain_name, single_stdin
+from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import DataError, plural
 from phraseloom.text.lines import write_lines
@@ -36,7 +36,7 @@ def command(
     from phraseloom.phrases.extract import extract, format_candidates, read_aligned
 
     single_stdin(source, target, links)
-    check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)
+    check_outputs({"-o": output}, inputs=[source, target, links], overwrite=overwrite)
     inputs = InputFiles()
     extraction = extract(read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)))
     candidates = 0

@@ -63,11 +63,3 @@ def single_stdin(*paths: str | None) -> None:
 
     if paths.count(STDIN) > 1:
         raise UsageError("only one of the files can be - (standard input)")
-
-
-def plain_name(path: str) -> str:
-    """`path` of an output file. Raises UsageError for the name of a compressed file: outputs are plain text."""
-
-    if path.endswith((".gz", ".xz")):
-        raise UsageError(f"{path}: the output is plain text", hint="choose a name without .gz or .xz")
-    return path

@@ -11,7 +11,7 @@ import typer
 
 from phraseloom.cli.options import options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name
+from phraseloom.cli.phrases.files import STDIN, InputFiles
 from phraseloom.errors import DataError, UsageError
 from phraseloom.files import require_file, require_regular_file
 from phraseloom.options.data import PhraseFilterConfig
@@ -81,7 +81,7 @@ def command(
     from phraseloom.phrases.extract import read_candidates
     from phraseloom.phrases.filter import filter_candidates, filters_of, format_moses, format_phrases
 
-    outputs = {"-o": plain_name(output), "--moses": moses and plain_name(moses)}
+    outputs = {"-o": output, "--moses": moses}
     check_outputs(outputs, inputs=[candidates, target, options.get("stop_words"), tags], overwrite=overwrite)
     if no_pmi and "min_pmi" in options:
         raise UsageError("--min-pmi and --no-pmi exclude each other")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import InputFiles, plain_name, single_stdin
+from phraseloom.cli.phrases.files import InputFiles, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import DataError, UsageError, plural
 
@@ -79,7 +79,7 @@ def command(
         raise UsageError("--json is for --tally")
     files = _systems(system or [])
     single_stdin(source, reference, table, *files.values())
-    check_outputs({"-o": plain_name(output)}, inputs=[source, reference, table, *files.values()], overwrite=overwrite)
+    check_outputs({"-o": output}, inputs=[source, reference, table, *files.values()], overwrite=overwrite)
     _draw(source, reference, files, table, size, seed, output)
 
 

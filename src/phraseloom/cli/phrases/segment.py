@@ -12,7 +12,7 @@ import typer
 
 from phraseloom.cli.options import Rule, TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name, single_stdin
+from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError, plural
 from phraseloom.files import require_regular_file
@@ -71,8 +71,7 @@ def command(
     if not undo and table is None:
         raise UsageError("no phrases to join", hint="give --table FILE")
     single_stdin(text, source, links, table, fertility)
-    written = fertility and plain_name(fertility)
-    check_outputs({"--fertility": written}, inputs=[text, source, links, table], overwrite=overwrite)
+    check_outputs({"--fertility": fertility}, inputs=[text, source, links, table], overwrite=overwrite)
     inputs = InputFiles()
     if undo:
         _undo(text, inputs)
@@ -82,7 +81,7 @@ def command(
         if source is None or links is None:
             joiner.monolingual(text)
         else:
-            joiner.parallel(text, source, links, rule or "released", written)
+            joiner.parallel(text, source, links, rule or "released", fertility)
         note("phrases", joiner.summary())
     inputs.note_changes()
 

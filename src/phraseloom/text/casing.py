@@ -1,0 +1,28 @@
+"""Lower and upper case by language: Turkish and Azeri have a dotted and a dotless i, Georgian begins no word in upper case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+__all__ = ["base_language", "begin_upper", "lower_case"]
+
+DOTTED = frozenset(("tr", "az"))
+
+
+def base_language(code: str) -> str:
+    """The language of a code, without its region and in lower case, as tables of rules name it: `fr` for `fr-CA`, `FR`."""
+    return re.split("[-_]", code, maxsplit=1)[0].lower()
+
+
+def lower_case(language: str) -> Callable[[str], str]:
+    """The function that writes text of a language in lower case. In Turkish and Azeri, `I` becomes `ı` and `İ` becomes `i`."""
+    if base_language(language) in DOTTED:
+        return lambda text: text.replace("İ", "i").replace("I", "ı").lower()
+    return str.lower
+
+
+def begin_upper(word: str, language: str) -> str:
+    """The word with its first letter as at the beginning of a sentence; unchanged if that is not one letter (`ß`)."""
+    upper = "İ" if word[:1] == "i" and base_language(language) in DOTTED else word[:1].title()
+    return upper + word[1:] if len(upper) == 1 else word
