@@ -15,12 +15,12 @@ from phraseloom.errors import DataError, UsageError
 from phraseloom.layers import packed
 from phraseloom.models import tasks
 from phraseloom.options.model import ModelConfig
-from phraseloom.options.text import TextConfig
+from phraseloom.options.text import TextConfig, WordsConfig
 from phraseloom.outputs import continuous
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vectors import write_vectors
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
-from phraseloom.text.words import Words
+from phraseloom.text.words import Words, learn
 
 M = 6
 WORDS, PHRASES = ["quality", "of", "life", "we", "a&#95;b"], ["of_life"]
@@ -47,7 +47,8 @@ def test_an_added_phrase_is_found_by_its_vector(tmp_path: Path) -> None:
     (before,) = translator.translate(["wir"], max_length={"factor": 0.0, "constant": 3})
     hidden = translator.model.decode(torch.tensor([[2]]), translator.model.encode(torch.tensor([[5, 3]]), None))[0]
     wanted = translator.model.output.predict(hidden[:, 0]).detach().numpy()
-    write_vectors(tmp_path / "more.vec", ["we", "of_life", "quality_of_life"], np.concatenate([wanted] * 3))
+    known = t.target.subwords.vectors[[t.target.subwords.vocabulary.id(token) for token in ("we", "of_life")]]
+    write_vectors(tmp_path / "more.vec", ["we", "of_life", "quality_of_life"], np.concatenate([known, wanted]))
     new, added = add_phrases(translator.model, t, tmp_path / "more.vec")
     assert added == Added(new=1, known=1)
     (after,) = Translator(translator.model, new).translate(["wir"], max_length={"factor": 0.0, "constant": 3})
@@ -134,6 +135,39 @@ def test_vectors_that_add_nothing(tmp_path: Path) -> None:
         write_vectors(tmp_path / "more.vec", tokens, rows)
         with pytest.raises(DataError, match=message):
             add_phrases(model(t), t, tmp_path / "more.vec")
+
+
+def of_file(folder: Path, *left_out: str, **options: Any) -> Words:
+    """Words and phrases with vectors of a file that have a direction in common; text without some of its phrases."""
+    draw = np.random.default_rng(0)
+    words, phrases = [f"w{n}" for n in range(40)], [f"w{n}_w{n + 1}" for n in range(0, 20, 2)]
+    tokens = [*words, *phrases]
+    vectors = draw.normal(size=(len(tokens), M)) + 3 * draw.normal(size=M)
+    write_vectors(folder / "all.vec", tokens, vectors)
+    config = WordsConfig(joined=True, phrases=20, min_frequency=1, vectors=str(folder / "all.vec"), **options)
+    return learn([token for token in tokens if token not in left_out], config)
+
+
+@pytest.mark.parametrize("options", [{}, {"center": True}, {"whiten": True}, {"whiten": True, "dimensions": 4}])
+def test_vectors_of_the_file_of_the_model_become_rows_as_those_of_the_model(options: Any, tmp_path: Path) -> None:
+    """Also after the tokenizer was stored: it knows what was taken off the vectors."""
+    source, words = Words(Vocabulary([*SPECIALS, "x"])), of_file(tmp_path, "w18_w19", **options)
+    Tokenizer(TextConfig(), "de", "en", source, words).save(tmp_path / "tokenizer")
+    t = Tokenizer.load(tmp_path / "tokenizer")
+    new, added = add_phrases(model(t), t, tmp_path / "all.vec")
+    assert added == Added(new=1, known=9)
+    whole = of_file(tmp_path, **options)
+    row = whole.vectors[whole.vocabulary.id("w18_w19")]
+    assert new.target.subwords.vectors[-1] @ row > 0.95  # the mean is that of one row less
+    assert (new.target.subwords.transform is None) == (not options)
+
+
+def test_vectors_that_are_not_those_of_the_model(tmp_path: Path) -> None:
+    t = Tokenizer(TextConfig(), "de", "en", Words(Vocabulary([*SPECIALS, "x"])), of_file(tmp_path, "w18_w19"))
+    tokens = ["w1", "w2", "w3", "w18_w19"]
+    write_vectors(tmp_path / "more.vec", tokens, np.random.default_rng(3).normal(size=(4, M)))
+    with pytest.raises(DataError, match="these vectors are not those of the model: 3 tokens of both have a cosine of"):
+        add_phrases(model(t), t, tmp_path / "more.vec")
 
 
 def test_models_without_a_table_of_phrases(tmp_path: Path) -> None:

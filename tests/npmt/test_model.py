@@ -15,9 +15,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from phraseloom.data.tensors import Batch, make_batch
+from phraseloom.layers.packed import pack_for_inference
 from phraseloom.models.build import build_model
+from phraseloom.npmt.likelihood import Softmax
 from phraseloom.npmt.model import SegmentalModel
-from phraseloom.npmt.rows import SegmentRows
+from phraseloom.npmt.rows import Pairs, SegmentRows
 from phraseloom.npmt.segmentations import can_segment
 from phraseloom.options.model import ModelConfig
 
@@ -317,6 +319,51 @@ def test_mixed_precision(kind: str) -> None:
     for got, gradient in zip(torch.autograd.grad(found.objective, list(model.parameters())), wanted, strict=True):
         assert got.dtype == torch.float32
         assert torch.nn.functional.cosine_similarity(got.flatten(), gradient.flatten(), dim=0) > 0.97
+
+
+@pytest.mark.parametrize("portion", [3, 64])
+def test_log_p_is_that_of_a_distribution_in_mixed_precision(portion: int) -> None:
+    """Logits near 100 are rounded to 0.5: a logit and a normaliser of two products give probabilities above 1."""
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight = torch.randn(7, 8, generator=generator), 20 * torch.randn(11, 8, generator=generator)
+    rows = torch.arange(7).repeat_interleave(11)
+    pairs = Pairs(rows, torch.arange(11).repeat(7)).and_then(Pairs(torch.tensor([2]), torch.tensor([5])))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = Softmax(weight, None, portion).log_probs(hidden, pairs)
+    assert found.dtype == torch.float32 and found.max() <= 0
+    torch.testing.assert_close(found[:77].view(7, 11).exp().sum(1), torch.ones(7))
+    assert found[77] == found[2 * 11 + 5]
+
+
+def test_excluded_classes_have_no_share_in_training_either() -> None:
+    model = built(output={"bias": True, "smoothing": "kl", "excluded": ["pad", "bos"]})
+    hidden = torch.randn(3, 8, dtype=torch.float64)
+    _, _, softmax = model._rows(batch())
+    wanted = model.output.class_bias()
+    assert wanted is not None and softmax.bias_V is not None
+    assert torch.equal(softmax.bias_V, wanted) and wanted.isneginf().sum() == 2
+    loss = model.loss(batch()).objective
+    loss.backward()
+    assert loss.isfinite() and all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert softmax.logits(hidden).isneginf().sum() == 6
+
+
+def test_training_outdates_what_search_has_packed() -> None:
+    model = built().float()
+    if not pack_for_inference(model):
+        pytest.skip("nothing is packed on this machine")
+    hidden = torch.randn(2, 8)
+    with torch.inference_mode():
+        before = model.output.log_probs(hidden)
+    model.train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=1.0, fused=True)
+    model.loss(batch()).objective.backward()
+    optimiser.step()
+    with torch.inference_mode():
+        after = model.eval().output.log_probs(hidden)
+    assert not torch.allclose(before, after)
+    logits = torch.nn.functional.linear(hidden, model.output.weight, model.output.bias)
+    torch.testing.assert_close(after, logits.log_softmax(1))
 
 
 def test_pairs_that_cannot_be_segmented_are_told() -> None:

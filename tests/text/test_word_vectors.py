@@ -22,7 +22,7 @@ def test_the_mean_is_taken_off(tmp_path: Path) -> None:
     rows = np.random.default_rng(2).normal(loc=1.0, size=(5, m)).astype(np.float32)
     path = tmp_path / "v.vec"
     write_vectors(path, tokens, rows)
-    words, phrases, table = table_of(str(path), ["b", "a"], ["c_d"], center=True)
+    words, phrases, table, transform = table_of(str(path), ["b", "a"], ["c_d"], center=True)
     assert (words, phrases) == (["b", "a"], ["c_d"])
     units = [rows[i].astype(float) / np.linalg.norm(rows[i]) for i in (1, 0, 2)]
     mean = sum(units) / 3
@@ -33,6 +33,7 @@ def test_the_mean_is_taken_off(tmp_path: Path) -> None:
     of_others = of_others / np.linalg.norm(of_others) - mean
     assert np.allclose(table[UNK], of_others / np.linalg.norm(of_others), atol=1e-5)
     assert not table[[PAD, BOS]].any() and np.allclose(table[EOS], m**-0.5)
+    assert transform is not None and np.allclose(transform.mean_M, mean, atol=1e-6)
     plain = table_of(str(path), ["b", "a"], ["c_d"])[2]
     assert (plain[4:] @ plain[4:].T).mean() > 0.5 > (table[4:] @ table[4:].T).mean()
 

@@ -1,6 +1,7 @@
 """Add phrases to the output of a trained model, as new rows of its table of vectors (P003 §2.1).
 
-A file of vectors (`.vec`)   its phrases, tokens joined by `_`, with their vectors; its words are ignored
+A file of vectors (`.vec`)   its phrases, tokens joined by `_`, with their vectors, which are centred or whitened like those of
+                             the model; tokens that the model knows only show that its vectors are those of the model
 any other file               one phrase a line, words separated by blanks, columns after a tab or ` ||| ` ignored; the vector of
                              a phrase is the sum of the vectors of its words, normalised
 
@@ -10,6 +11,7 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +27,11 @@ from phraseloom.phrases.segmenters import COLUMNS
 from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vectors import read_vectors
-from phraseloom.text.vocabulary import UNK, Vocabulary
+from phraseloom.text.vocabulary import SPECIALS, UNK, Vocabulary
 from phraseloom.text.word_vectors import unit
 from phraseloom.text.words import Words, escape, is_phrase, join, split
+
+ALIKE = 0.9  # mean cosine of the vectors of one token in the file and in the model
 
 
 class Added(NamedTuple):
@@ -63,7 +67,8 @@ def add_phrases(model: nn.Module, tokenizer: Tokenizer, path: str | Path) -> tup
     new = {phrase: row for phrase, row in rows.items() if phrase not in words.vocabulary}
     if new:
         vectors_VM = np.concatenate([words.vectors, unit(np.stack([*new.values()])).astype(np.float32)])
-        words = Words(Vocabulary([*words.vocabulary, *new]), joined=True, vectors=vectors_VM)
+        names = Vocabulary([*words.vocabulary, *new])
+        words = Words(names, joined=True, vectors=vectors_VM, transform=words.transform)
         output.table.rows_VM = torch.from_numpy(vectors_VM).to(output.table.rows_VM)
         if can_pack(output.table.rows_VM):
             output.pack()
@@ -75,14 +80,35 @@ def add_phrases(model: nn.Module, tokenizer: Tokenizer, path: str | Path) -> tup
 
 def _from_vectors(path: str | Path, words: Words) -> dict[str, np.ndarray]:
     assert words.vectors is not None
-    tokens, matrix_VM = read_vectors(path, width=words.vectors.shape[1])
-    phrases = {token: matrix_VM[row] for row, token in enumerate(tokens) if is_phrase(token)}
+    width = words.vectors.shape[1] if words.transform is None else len(words.transform.mean_M)
+    tokens, matrix_VM = read_vectors(path, width=width)
+    phrases = [row for row, token in enumerate(tokens) if is_phrase(token)]
     if not phrases:
         raise DataError("no token of these vectors is a phrase (words joined by _)", file=path)
-    for phrase, vector in phrases.items():
-        if not vector.any():
-            raise DataError(f"the vector of {phrase!r} is 0", file=path)
-    return phrases
+    for row in phrases:
+        if not matrix_VM[row].any():
+            raise DataError(f"the vector of {tokens[row]!r} is 0", file=path)
+    real = np.flatnonzero(matrix_VM.any(1))
+    rows_NM = unit(matrix_VM[real])
+    if words.transform is not None:
+        rows_NM = words.transform(rows_NM)
+    vectors = {tokens[row]: vector_M for row, vector_M in zip(real, rows_NM, strict=True)}
+    _check_space(path, words, vectors)
+    return {tokens[row]: vectors[tokens[row]] for row in phrases}
+
+
+def _check_space(path: str | Path, words: Words, vectors: Mapping[str, np.ndarray]) -> None:
+    """Raise DataError if the vectors of the tokens that the model knows are not those of the model."""
+    assert words.vectors is not None
+    shared = [token for token in vectors if token in words.vocabulary and token not in SPECIALS]
+    cosines = [float(vectors[token] @ words.vectors[words.vocabulary.id(token)]) for token in shared]
+    if cosines and np.mean(cosines) < ALIKE:
+        what = f"these vectors are not those of the model: {len(cosines):,} tokens of both have a cosine of"
+        raise DataError(
+            f"{what} {np.mean(cosines):.2f} on average",
+            file=path,
+            hint="give the file that the vectors of the model were read from, or a file of phrases as words, one per line",
+        )
 
 
 def _from_words(path: str | Path, words: Words) -> dict[str, np.ndarray]:

@@ -45,19 +45,19 @@ class Softmax(NamedTuple):
             return hidden_ND @ self.weight_VD.t()
         return torch.addmm(self.bias_V, hidden_ND, self.weight_VD.t())
 
-    def log_normalizers(self, hidden_RD: Tensor) -> Tensor:
-        """log Σ_v exp(logit_v) of each row, (R,), at least in float32."""
-        exact = torch.promote_types(hidden_RD.dtype, torch.float32)
-        result_R = hidden_RD.new_empty(len(hidden_RD), dtype=exact)
-        for part_N, hidden_ND in zip(result_R.split(self.portion), hidden_RD.split(self.portion), strict=True):
-            logits_NV = self.logits(hidden_ND).to(exact)
-            part_N.copy_(logits_NV[:, 0] - logits_NV.log_softmax(1)[:, 0])  # half the time of logsumexp
-        return result_R
+    def log_probs(self, hidden_RD: Tensor, pairs: Pairs) -> Tensor:
+        """log p of the pairs, (P,), at least in float32.
 
-    def scores(self, hidden_RD: Tensor, pairs: Pairs) -> Tensor:
-        """The logits of the pairs, (P,)."""
-        logits_P = (hidden_RD.index_select(0, pairs.row_P) * self.weight_VD.index_select(0, pairs.token_P)).sum(1)
-        return logits_P if self.bias_V is None else logits_P + self.bias_V.index_select(0, pairs.token_P)
+        A logit and its normaliser come from one product: of two that are rounded differently, log p could be above 0 in bf16.
+        """
+        exact = torch.promote_types(hidden_RD.dtype, torch.float32)
+        result_P = hidden_RD.new_empty(len(pairs.row_P), dtype=exact)
+        for begin in range(0, len(hidden_RD), self.portion):
+            hidden_ND = hidden_RD[begin : begin + self.portion]
+            log_probs_NV = self.logits(hidden_ND).log_softmax(1, dtype=exact)
+            within = (pairs.row_P >= begin) & (pairs.row_P < begin + len(hidden_ND))
+            result_P[within] = log_probs_NV[pairs.row_P[within] - begin, pairs.token_P[within]]
+        return result_P
 
 
 class Gradient:
@@ -116,13 +116,11 @@ def score_rows(job: Job, inputs: Inputs, softmax: Softmax) -> Scores:
                 unit_R = (
                     portion.unit_R.index_select(0, rows_R) if step == 0 else torch.arange(len(rows_R), device=device)
                 )
-                normalizer = softmax.log_normalizers(top)
-                ends = softmax.scores(top, portion.ends(len(top))) - normalizer
-                end[rows_R, step] = ends.index_select(0, unit_R).double()
                 pairs, more = portion.asked(step, rows_R, unit_R)
+                log_probs = softmax.log_probs(top, portion.ends(len(top)).and_then(pairs)).double()
+                end[rows_R, step] = log_probs[: len(top)].index_select(0, unit_R)
                 if len(more):
-                    log_probs = softmax.scores(top, pairs) - normalizer.index_select(0, pairs.row_P)
-                    word[rows_R.index_select(0, more), step + 1] = log_probs.double()
+                    word[rows_R.index_select(0, more), step + 1] = log_probs[len(top) :]
         words_RX = word_RX.cumsum(1)
         whole_RX = words_RX + end_RX
         return Scores(_spread(job, words_RX.masked_fill(end_RX == -torch.inf, IMPOSSIBLE)), _spread(job, whole_RX))
@@ -211,7 +209,7 @@ def _run_again(
             asked, more = portion.asked(step, rows_R, unit_R)
             ends = portion.ends(len(top))
             after = mass_RX[rows_R.index_select(0, more), step + 1] if len(more) else mass.new_zeros(0)
-            pairs = Pairs(torch.cat([ends.row_P, asked.row_P]), torch.cat([ends.token_P, asked.token_P]))
+            pairs = ends.and_then(asked)
             kind = torch.promote_types(top.dtype, torch.float32)
             with torch.no_grad():
                 grads.append(gradient.add(top.detach(), mass.to(kind), pairs, torch.cat([end, after]).to(kind)))

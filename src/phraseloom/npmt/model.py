@@ -20,7 +20,7 @@ If the width changes, the residual of the first layer has a bias-free map. Dropo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.initialisation import initialise, xavier_uniform
-from phraseloom.layers.packed import Packed, can_pack
+from phraseloom.layers.packed import Packed, can_pack, expect_changes
 from phraseloom.layers.recurrent import CELLS, Cell
 from phraseloom.models.decoder import Memory
 from phraseloom.models.encoder import Encoded
@@ -149,6 +149,12 @@ class SegmentalModel(nn.Module):
         self.max_segment, self.steps_together, self.approximation = max_segment, steps_together, approximation
         self.start_token, self.end_token = len(output.weight) - 2, len(output.weight) - 1
 
+    def train(self, mode: bool = True) -> Self:
+        """See `torch.nn.Module.train`. Training outdates the packed copies of weights that search has made."""
+        if mode:
+            expect_changes(self)
+        return super().train(mode)
+
     @property
     def connects(self) -> bool:
         """Whether a segment also depends on the words before it."""
@@ -255,7 +261,7 @@ class SegmentalModel(nn.Module):
         cells, drops = self.decoder.segment, self.training and self.decoder.segment.dropout > 0
         device = words_N.device
         weight: Tensor = self.output.weight
-        bias: Tensor | None = self.output.bias
+        bias: Tensor | None = self.output.class_bias()
         end_token, asked_N = self.end_token, words_N
         if left_out.negatives is not None:
             tokens = torch.cat([words_N, words_N.new_tensor([self.start_token, end_token])])

@@ -205,6 +205,10 @@ class Pairs(NamedTuple):
     row_P: Tensor
     token_P: Tensor
 
+    def and_then(self, others: Pairs) -> Pairs:
+        """These pairs, then others."""
+        return Pairs(torch.cat([self.row_P, others.row_P]), torch.cat([self.token_P, others.token_P]))
+
 
 class Sentences(NamedTuple):
     """The numbers of words of both sides, (B,) each, and the words of all targets, concatenated (N,): rows of the softmax."""

@@ -102,8 +102,9 @@ def table_of(
     center: bool = False,
     whiten: bool = False,
     dimensions: int | None = None,
-) -> tuple[list[str], list[str], np.ndarray]:
-    """Words and phrases whose vector is not 0, and the table, float32 (4 + words + phrases, m), in their order.
+) -> tuple[list[str], list[str], np.ndarray, RowTransform | None]:
+    """Words and phrases whose vector is not 0, the table, float32 (4 + words + phrases, m), in their order, and what
+    transformed the vectors.
 
     `center`: vectors learned from little text have a direction in common, and rare tokens little else, so that they are the
     nearest to any prediction that hesitates; without that direction they are not. `whiten` spreads them over all directions.
@@ -131,7 +132,7 @@ def table_of(
         table_VM[UNK] = -table_VM[EOS]
     else:
         table_VM[UNK] = (unknown_M if transform is None else transform(unknown_M))[0]
-    return words, phrases, table_VM
+    return words, phrases, table_VM, transform
 
 
 def random_table(size: int, width: int, seed: int) -> np.ndarray:

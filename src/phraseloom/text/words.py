@@ -41,7 +41,7 @@ from phraseloom.text.subwords import ESCAPE, UNKNOWN, Flat, flat
 from phraseloom.text.vector_check import VectorCoverage
 from phraseloom.text.vectors import read_tokens
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
-from phraseloom.text.word_vectors import random_table, table_of
+from phraseloom.text.word_vectors import RowTransform, random_table, table_of
 
 JOINER = "_"
 _ESCAPED = "&#95;"
@@ -125,7 +125,9 @@ class Words:
 
     `vectors` is float32 (V, m), one unit vector per id and zeros for PAD and BOS (`text/word_vectors.py`). `first_phrase` is
     the id of the first phrase, or the size of the vocabulary if it has none. `coverage` is None unless the vocabulary was just
-    learned. Raises CorruptError for a word with a space, a word after the first phrase, and another number of vectors.
+    learned. `transform`: what was applied to the unit vectors of the file that the vectors are from, None if nothing.
+
+    Raises CorruptError for a word with a space, a word after the first phrase, and another number of vectors.
     """
 
     endings = (ABOUT, ".vocab", VECTORS)
@@ -139,9 +141,11 @@ class Words:
         joined: bool = False,
         vectors: np.ndarray | None = None,
         coverage: Coverage | None = None,
+        transform: RowTransform | None = None,
         file: str | Path | None = None,
     ) -> None:
         self.vocabulary, self.joined, self.vectors, self.coverage = vocabulary, joined, vectors, coverage
+        self.transform = transform
         phrases = [n >= len(SPECIALS) and joined and is_phrase(token) for n, token in enumerate(vocabulary)]
         self.first_phrase = phrases.index(True) if True in phrases else len(phrases)
         if any(" " in token for token in vocabulary):
@@ -151,9 +155,10 @@ class Words:
         if vectors is not None and (vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(phrases)):
             what = f"vectors of {vectors.dtype} in the shape {vectors.shape} for {plural(len(phrases), 'token')}"
             raise CorruptError(what, file=file)
-        digest = None if vectors is None else hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest()
+        digest = None if vectors is None else _digest([vectors])
+        moved = {} if transform is None else {"transform": _digest([*_arrays(transform).values()])}
         # Vocabulary metadata.
-        self.content = json_bytes({"format": FORMAT, "joined": joined, "vectors": digest})
+        self.content = json_bytes({"format": FORMAT, "joined": joined, "vectors": digest, **moved})
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of a line: its words and the phrases of the vocabulary."""
@@ -211,7 +216,9 @@ class Words:
         self.vocabulary.save(folder / f"{name}.vocab")
         if self.vectors is None:
             return [f"{name}{ABOUT}", f"{name}.vocab"]
-        atomic_write_bytes(folder / f"{name}{VECTORS}", safetensors.numpy.save({"vectors": self.vectors}))
+        atomic_write_bytes(
+            folder / f"{name}{VECTORS}", safetensors.numpy.save({"vectors": self.vectors, **_arrays(self.transform)})
+        )
         return [name + ending for ending in self.endings]
 
     @classmethod
@@ -225,10 +232,16 @@ class Words:
         if (about.get("vectors") is not None) != vectors_file.exists():
             raise CorruptError("the file of vectors or its checksum here is missing", file=path)
         vocabulary = Vocabulary.load(inside(folder, f"{name}.vocab", "vocabulary"))
-        vectors = None
+        vectors = transform = None
         if vectors_file.exists():
-            vectors = _load_vectors(inside(folder, vectors_file.name, "vectors"), len(vocabulary))
-        words = cls(vocabulary, joined=about["joined"], vectors=vectors, file=folder / f"{name}.vocab")
+            vectors, transform = _load_vectors(inside(folder, vectors_file.name, "vectors"), len(vocabulary))
+        words = cls(
+            vocabulary,
+            joined=about["joined"],
+            vectors=vectors,
+            transform=transform,
+            file=folder / f"{name}.vocab",
+        )
         if words.content != path.read_bytes():
             raise CorruptError("the vectors belong to another vocabulary", file=vectors_file)
         return words
@@ -239,19 +252,42 @@ def _bare(piece: str) -> str:
     return _MARKS.sub("", piece) if ESCAPE in piece else piece
 
 
-def _load_vectors(path: Path, size: int) -> np.ndarray:
-    """The vectors of `size` tokens. Raises CorruptError; checks the shapes in the header before it reads the data."""
-    stored = read_header(path)
-    if [(t.name, t.dtype, t.shape[:1], len(t.shape)) for t in stored] != [("vectors", "F32", (size,), 2)]:
-        actual = ", ".join(f"{t.name[:80]} of {t.dtype} in the shape {t.shape}" for t in stored[:3]) or "nothing"
+def _digest(arrays: Sequence[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _arrays(transform: RowTransform | None) -> dict[str, np.ndarray]:
+    """A transformation as the arrays that are stored beside the vectors."""
+    if transform is None:
+        return {}
+    arrays = {"mean": transform.mean_M} | ({} if transform.map_MK is None else {"map": transform.map_MK})
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _load_vectors(path: Path, size: int) -> tuple[np.ndarray, RowTransform | None]:
+    """The vectors of `size` tokens and their transformation. Raises CorruptError, by the header before data are read."""
+    stored = {t.name: (t.dtype, t.shape) for t in read_header(path)}
+    dtype, shape = stored.pop("vectors", ("", ()))
+    width = shape[-1] if shape else 0
+    own = stored.get("mean", ("F64", (width,)))[1]
+    whole = {"mean": ("F64", own), "map": ("F64", (*own, width))}
+    known = not stored or stored == whole or (own == (width,) and stored == {"mean": whole["mean"]})
+    if dtype != "F32" or shape != (size, width) or not known:
+        actual = (
+            ", ".join(f"{t.name[:80]} of {t.dtype} in the shape {t.shape}" for t in read_header(path)[:3]) or "nothing"
+        )
         raise CorruptError(f"holds {actual}; vectors of F32, one for each of {size} tokens, are needed", file=path)
     try:
         arrays = safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CorruptError(f"not a readable safetensors file ({error})", file=path) from error
-    if not np.isfinite(arrays["vectors"]).all():
+    if not all(np.isfinite(array).all() for array in arrays.values()):
         raise CorruptError("a vector holds NaN or infinity", file=path)
-    return arrays["vectors"]
+    transform = RowTransform(arrays["mean"], arrays.get("map")) if "mean" in arrays else None
+    return arrays["vectors"], transform
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
@@ -289,13 +325,13 @@ def learn_from_words(counts: Counter[str], config: WordsConfig) -> Words:
     phrases = _most_frequent({t: counts[t] for t in parts if t in known}, config.phrases, config.min_frequency)
     single = _single(counts, parts, phrases)
     chosen = _most_frequent({t: n for t, n in single.items() if t in known}, config.size, config.min_frequency)
-    vectors = without_vector = None
+    vectors = without_vector = transform = None
     if isinstance(config.vectors, str):
         covered = VectorCoverage.of(single + Counter({phrase: counts[phrase] for phrase in phrases}), known)
         covered.require(config.vectors)
         without_vector = covered.tokens - covered.tokens_with
-        transform = config.model_dump(include={"center", "whiten", "dimensions"})
-        chosen, phrases, vectors = table_of(config.vectors, chosen, phrases, **transform)
+        options = config.model_dump(include={"center", "whiten", "dimensions"})
+        chosen, phrases, vectors, transform = table_of(config.vectors, chosen, phrases, **options)
     elif isinstance(config.vectors, RandomVectors):
         vectors = random_table(len(chosen) + len(phrases), config.vectors.random, config.vectors.seed)
     names = [token.replace(ESCAPE, ESCAPE + "0") for token in (*chosen, *phrases)]
@@ -303,6 +339,7 @@ def learn_from_words(counts: Counter[str], config: WordsConfig) -> Words:
         Vocabulary([*SPECIALS, *names]),
         joined=config.joined,
         vectors=vectors,
+        transform=transform,
         coverage=_coverage(counts, parts, chosen, phrases)._replace(without_vector=without_vector),
     )
 
