@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.analysis import explain_kinds
 from tests.helpers import LINES, tiny_tokenizer
 from torch import Tensor
 
-from phraseloom.analysis.activation import QUADRANTS, activation_shares, sentence_sums, shares
+from phraseloom.analysis.activation import QUADRANTS, USES, activation_shares, sentence_sums, shares
+from phraseloom.analysis.attention import look_in_batches
+from phraseloom.cli.analyse.activation import render
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import HeadGroup, Structure
@@ -176,6 +180,29 @@ def test_a_whole_model(translator: Translator) -> None:
         assert value == pytest.approx(sum(a.joint[quadrant] or 0 for a in alone) / 4, abs=1e-4)
     only = activation_shares(translator, sources, targets, uses=["cross"])
     assert only.uses == {"cross": found.uses["cross"]} and only.whole == {"cross": found.whole["cross"]}
+
+
+@pytest.mark.parametrize("kind", explain_kinds.OTHERS)
+def test_attention_that_a_model_lacks_is_left_out(kind: str, tmp_path: Path) -> None:
+    other = explain_kinds.translator_of(kind, tiny_tokenizer(tmp_path))
+    if other.model.writes == "segments":
+        pytest.skip("it has no attention")
+    there = [use for use in USES if getattr(maps_of(other), use.replace("-", "_"))]
+    if not there:
+        with pytest.raises(ModelError, match="this model has no"):
+            activation_shares(other, LINES[:2], LINES[1:3])
+        return
+    found = activation_shares(other, LINES[:2], LINES[1:3])
+    assert list(found.uses) == there and all(render(found))
+    for use in set(USES) - set(there):
+        with pytest.raises(ModelError, match=f"this model has no {use} attention"):
+            activation_shares(other, LINES[:2], LINES[1:3], uses=[use])
+
+
+def maps_of(other: Translator) -> Any:
+    ids = [other.tokenizer.source.encode(LINES[0])]
+    _, _, maps = next(iter(look_in_batches(other, ids, ids, None, sentences=1, tokens=99)))
+    return maps
 
 
 def test_what_cannot_be_looked_at(translator: Translator) -> None:

@@ -23,7 +23,9 @@ from phraseloom.metrics.ratio import plain
 from phraseloom.models.build import build_model
 from phraseloom.models.store import save_model
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.phrases.segmenters import TreeSegmenter
+from phraseloom.text.tokenizer import Tokenizer
 
 SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 2}}
 MODELS: dict[str, dict[str, Any]] = {
@@ -113,6 +115,27 @@ def test_trees_go_to_the_models_that_read_them(folder: Path) -> None:
     with pytest.raises(DataError) as caught:
         measure_model(folder / "trees", broken, say=quiet)
     assert (caught.value.file, caught.value.line) == (folder / "t.trees", 1)
+
+
+def test_phrases_have_the_words_that_the_model_counts(folder: Path) -> None:
+    """Tokenised by Moses, a line has more words than the parts between its blanks."""
+    tokenizer = Tokenizer.load(folder / "token" / "tokenizer")
+    sides = tokenizer.source.subwords, tokenizer.target.subwords
+    moses = Tokenizer(TextConfig(tokenize="moses"), "en", "de", *sides)
+    size = len(moses.source.vocabulary)
+    config = ModelConfig.model_validate({**SIZES, **MODELS["token"]})
+    save_model(
+        folder / "moses", build_model(config, size, size), config, moses, generation={"max_length": {"constant": 9}}
+    )
+    line = "the man, the old, sleeps."
+    found = translate_and_score(folder / "moses", [line], None, alignments=True).phrases
+    assert found is not None
+    (one,) = Translator.from_pretrained(folder / "moses").translate([line], alignments=True)
+    words = ["the", "man", ",", "the", "old", ",", "sleeps", "."]
+    assert one.phrases
+    assert [part.split(" → ")[0] for part in found[0].split("; ")] == [
+        " ".join(words[slice(*p.source)]) for p in one.phrases
+    ]
 
 
 def test_translations_scores_and_links(folder: Path) -> None:

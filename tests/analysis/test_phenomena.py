@@ -159,6 +159,10 @@ def test_what_is_missing_is_missing_among_the_instances() -> None:
     capital = words_of("Der Hund sieht , dass der Hund schläft .")
     assert right(mixed, capital, capital) == [True, True]
     assert right(mixed, capital, words_of("Er sieht , dass der Hund schläft .")) == [True, False]
+    nouns = [instance("time", "Heute Abend", first=True), instance("time", "Heute Abend")]
+    twice = words_of("Heute Abend , Heute Abend .")
+    assert right(nouns, twice, twice) == [True, True]
+    assert right(nouns, twice, words_of("Heute Abend , Heute .")) == [True, False]  # one is missing, not two
 
 
 def made_split(marks: list[int]) -> GoldSplit:

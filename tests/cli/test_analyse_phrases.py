@@ -24,6 +24,18 @@ from phraseloom.phrases.segmenters import TreeSegmenter
 SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 2}, "decoder": {"layers": 2}, "norm": "post"}
 
 
+def test_a_model_without_an_encoder(command: Command, tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(tmp_path / "text")
+    size = len(tokenizer.source.vocabulary)
+    config = ModelConfig.model_validate({**SIZES, "encoder": {"kind": "none"}, "phrases": {}})
+    save_model(tmp_path / "model", build_model(config, size, size), config, tokenizer)
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in LINES))
+    done = command("analyse", "phrases", "model", "-s", "lines")
+    assert done.code == 0 and done.out.count("\n") == len(LINES), done.err
+    done = command("analyse", "phrases", "model", "-s", "lines", "--level", "1")
+    assert done.code == 2 and "the levels of this model are 0 to 0" in done.err
+
+
 def translator(folder: Path, phrases: Any, segmenter: Any = None) -> Translator:
     tokenizer = tiny_tokenizer(folder)
     torch.manual_seed(2)

@@ -28,7 +28,7 @@ from phraseloom.decoding.alignment import slot_weights
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.long_lines import crop_targets
 from phraseloom.decoding.source_phrases import cropped_sources
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import Structure
 
 USES = ("encoder-self", "decoder-self", "cross")
@@ -162,7 +162,8 @@ def activation_shares(
     """The shares of a model over parallel lines, with each target forced as in training.
 
     `trees` of the sources are for models with phrases from parse trees. Raises UsageError (numbers of lines, tau, trees),
-    DataError (no pair with two sides, a tree that does not fit), ModelError (NaN).
+    DataError (no pair with two sides, a tree that does not fit), ModelError (NaN; a model with none of the `uses`).
+    Of several `uses`, those that the model lacks are left out.
     """
     if len(sources) != len(targets):
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
@@ -189,14 +190,19 @@ def activation_shares(
                 mass, active = sentence_sums(weights, structure, lengths, tau=tau, mean_heads=mean_heads)
                 layer.mass.append(mass.cpu())
                 layer.active.append(active.cpu())
+    found = [use for use in uses if sums[use]]
+    if not found:
+        raise ModelError(
+            f"this model has no {' or '.join(uses)} attention", hint="--use names another; all takes what is there"
+        )
     return Activation(
         tau,
         mean_heads,
         sentences=len(real),
         blank=len(sources) - len(real),
         cropped=sum(map(or_, cropped, cropped_targets)),
-        uses={use: [layer.shares(i) for i, layer in enumerate(sums[use], 1)] for use in uses},
-        whole={use: whole for use in uses if (whole := _together(sums[use])) is not None},
+        uses={use: [layer.shares(i) for i, layer in enumerate(sums[use], 1)] for use in found},
+        whole={use: whole for use in found if (whole := _together(sums[use])) is not None},
     )
 
 

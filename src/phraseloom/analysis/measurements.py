@@ -234,7 +234,8 @@ def translate_and_score(
         translations = translator.translate(sources, trees=trees, alignments=aligned, report=TranslationReport())
         lines = [translation.text for translation in translations]
         if aligned:
-            phrases = [_phrases(source, t) for source, t in zip(sources, translations, strict=True)]
+            side = translator.tokenizer.source
+            phrases = [_phrases(side.words(source), t) for source, t in zip(sources, translations, strict=True)]
     elif alignments:
         why = "its translations were given, not made here"
     targets = lines if references is None else references
@@ -242,9 +243,8 @@ def translate_and_score(
     return ScoredRun(list(lines), [score.log_prob for score in scores], phrases, why)
 
 
-def _phrases(source: str, translation: Any) -> str:
-    """The phrase links as `der Hund → the dog (0.93)`, in the order of the target words."""
-    words = [word for word in source.split(" ") if word]
+def _phrases(words: Sequence[str], translation: Any) -> str:
+    """The phrase links as `der Hund → the dog (0.93)`, in the order of the target words; `words`: those of the source."""
     links = translation.phrases or []
     return "; ".join(
         f"{' '.join(words[s1:s2])} → {' '.join(translation.words[t1:t2])} ({weight:.2f})"

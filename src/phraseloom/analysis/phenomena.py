@@ -66,9 +66,11 @@ def _small(word: str) -> str:
 
 def right(instances: Sequence[Instance], gold: Sequence[str], words: Sequence[str]) -> list[bool]:
     """For each instance of a sentence, whether the `words` of the translation have it right."""
+    opening = {(i.kind, _small(i.pieces[0][0]), i.pieces[0][1:], i.pieces[1:]) for i in instances if i.first}
+    small = [(i.kind, _small(i.pieces[0][0]), i.pieces[0][1:], i.pieces[1:]) for i in instances]
+    # What begins the sentence and stands in it once more is one key, however the second is written.
     keys = [
-        (i.kind, _small(i.pieces[0][0]) if i.first else i.pieces[0][0], i.pieces[0][1:], i.pieces[1:])
-        for i in instances
+        key if key in opening else (i.kind, i.pieces[0][0], *key[2:]) for i, key in zip(instances, small, strict=True)
     ]
     counts = Counter(keys)
     left: dict[Any, int] = {}

@@ -12,7 +12,7 @@ import typer
 
 from phraseloom.cli.options import ReportForm, ResampleSeed, check_form, grouped, once, rising_numbers
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.streams import note
+from phraseloom.cli.streams import note, warn
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.text.lines import LineReport, check_parallel, read_lines, read_stream
@@ -128,6 +128,7 @@ def command(
     Example: phraseloom evaluate -r test.de --bootstrap 1000 base=b1.de,b2.de,b3.de new=n1.de,n2.de,n3.de
     """
     from phraseloom import results
+    from phraseloom.metrics.compare import FEWEST
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
     runs = _runs(texts.hypotheses)
@@ -154,6 +155,9 @@ def command(
         pairs=scoring.pairs,
         given=given_scores(given_files, [len(paths) for paths in runs.values()], read.total, texts.lines),
     )
+    if result.bootstrap is not None and result.sentences < FEWEST:
+        what = f"{plural(result.sentences, 'sentence')}: intervals and p of fewer than {FEWEST} are too small"
+        warn("evaluate", what)
     if texts.lines is not None:
         result = result.model_copy(update={"lines": results.LineSubset(file=texts.lines, of=read.total)})
     if scoring.plot is not None and result.by_length is not None:

@@ -43,7 +43,7 @@ def command(
     of_lines = None if trees is None else list(read_lines(trees, invalid="stop"))
     translator = Translator.from_pretrained(model, device=device)
     result = source_phrases(translator, lines, of_lines)
-    levels = len(translator.model.encoder.layers)
+    levels = len(translator.model.phrases.representations) - 1
     if level > levels:
         raise UsageError(f"--level {level}: the levels of this model are 0 to {levels}")
     if result.cropped:
