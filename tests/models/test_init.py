@@ -17,6 +17,7 @@ from phraseloom.files import atomic_write_text
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.recurrent import Cell
+from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_language_model, build_model
 from phraseloom.models.store import read_config, save_model
 from phraseloom.options.language_model import LanguageModelConfig
@@ -73,6 +74,20 @@ def test_the_kind_decides_how_every_matrix_is_drawn(keys: dict[str, Any]) -> Non
     ]
     same = [name for name, value in largest[0].items() if abs(value / largest[1][name] - 1) < 0.05]
     assert largest[0] and not same
+
+
+@pytest.mark.parametrize("hidden_layer", [False, True])
+def test_the_projection_of_a_continuous_output_follows_the_kind(hidden_layer: bool) -> None:
+    table = TargetTable(nn.functional.normalize(torch.randn(50, 300), dim=1))
+    output = {"kind": "continuous", "hidden_layer": hidden_layer}
+    for kind, first, second in (("fan_in_uniform", 1 / 8, 300**-0.5), ("xavier_uniform", math.sqrt(6 / 364), 0.1)):
+        config = ModelConfig.model_validate({**SIZES, "tied": "two_way", "init": kind, "output": output})
+        built = build_model(config, 50, 50, table)
+        assert not any(m.bias.any() for m in built.modules() if isinstance(m, nn.Linear) and m.bias is not None)
+        project = built.output.project
+        assert is_uniform((project[0] if hidden_layer else project).weight, first)
+        if hidden_layer:
+            assert is_uniform(project[2].weight, second)
 
 
 def test_uniform_leaves_layer_normalisation_alone_and_does_not_scale_embeddings() -> None:

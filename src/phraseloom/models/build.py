@@ -99,7 +99,10 @@ def build_language_model(config: LanguageModelConfig, size: int) -> LanguageMode
 
 
 def start(model: nn.Module, config: AnyModelConfig) -> None:
-    """Draw the parameters by `config.init`; layers come with xavier_uniform, embeddings with N(0, 1/√D)."""
+    """Draw the parameters by `config.init`; layers come with xavier_uniform, embeddings with N(0, 1/√D).
+
+    The projection of a continuous output comes with the start of torch.
+    """
     options = config.init
     if options.kind == "uniform":
         assert options.range is not None
@@ -110,6 +113,8 @@ def start(model: nn.Module, config: AnyModelConfig) -> None:
                 nn.init.uniform_(parameter, -options.range, options.range)
     elif options.kind != "xavier_uniform":
         initialise(model, DRAWS[options.kind])
+    elif isinstance(output := getattr(model, "output", None), ContinuousOutput):
+        initialise(output, xavier_uniform)  # not in its constructor: other kinds would get other random numbers
     for module in model.modules():
         if options.embeddings != "normal" and isinstance(module, TokenEmbedding | TableEmbedding | SoftmaxOutput):
             matrix = module.linear.weight if isinstance(module, TableEmbedding) else module.weight
