@@ -79,7 +79,7 @@ def test_an_added_phrase_is_a_phrase_to_the_gate(tmp_path: Path) -> None:
     mean = t.target.subwords.vectors[[4, 5, 6]].sum(0)
     assert np.allclose(words.vectors[10], mean / np.linalg.norm(mean), atol=1e-6)
     h = torch.randn(3, 8, generator=torch.Generator().manual_seed(2))
-    no_phrase = torch.ones(3)  # λ_word = 1
+    no_phrase = torch.tensor([[1.0, 0.0]] * 3)  # λ_word = 1
     assert (some.output.candidates(h, 5, no_phrase)[1] < 9).all()
 
 

@@ -18,13 +18,13 @@ END = 3
 class ToyOutput:
     """The hidden vector is the row of log-probabilities."""
 
-    def log_probs(self, hidden, word_share=None):
+    def log_probs(self, hidden, gate=None):
         return hidden
 
-    def gold_log_probs(self, hidden, gold, word_share=None):
+    def gold_log_probs(self, hidden, gold, gate=None):
         return hidden.gather(1, gold[:, None])[:, 0]
 
-    def candidates(self, hidden, count, word_share=None):
+    def candidates(self, hidden, count, gate=None):
         return best_columns(hidden, count)
 
 

@@ -113,20 +113,20 @@ def test_gated_choice(path: Path, score: Any, classes: int) -> None:
     """λ_word from fertilities and attention, and the word or phrase that the gated scores choose."""
     data = read(path)
     words, phrases = data["word_table"].double(), data["phrase_table"].double()
-    share = Fertility.word_share(data[f"fertility{classes}_logits"].double()).double()
-    gate = (data["attention"].double() * share).sum(-1)
-    assert torch.allclose(gate, data[f"expected_lambda_word_fertility{classes}"].double(), atol=1e-6)
+    shares = Fertility.shares(data[f"fertility{classes}_logits"].double())
+    gate = (data["attention"].double()[..., None] * shares).sum(-2)
+    assert torch.allclose(gate[:, 0], data[f"expected_lambda_word_fertility{classes}"].double(), atol=1e-6)
     blank = words.new_zeros(4, words.shape[1])
     table = TargetTable(torch.cat([blank, words, phrases]), first_phrase=4 + len(words))
     output = WordOrPhraseOutput(table, width=1, score=score).double()
     predicted = data["predicted_vectors"].double()
     output.project = Given(predicted)
-    scores = output.scores(torch.zeros_like(gate)[:, None], gate)[:, 4:]
+    scores = output.scores(torch.zeros(len(gate), 1), gate)[:, 4:]
     name = "released" if score == "released" else "true_density"
     expected = torch.cat(
         [
-            gate[:, None] * data[f"expected_word_scores_{name}"],
-            (1 - gate)[:, None] * data[f"expected_phrase_scores_{name}"],
+            gate[:, :1] * data[f"expected_word_scores_{name}"],
+            gate[:, 1:] * data[f"expected_phrase_scores_{name}"],
         ],
         1,
     )

@@ -50,17 +50,17 @@ def test_sizes_of_the_paper() -> None:
     ]
 
 
-def test_word_share() -> None:
+def test_shares_of_words_and_phrases() -> None:
     logits = torch.tensor([[[0.3, -1.0, 2.0, 0.5], [40.0, 0.0, 0.0, -90.0]]])
     p = [math.exp(v) for v in (0.3, -1.0, 2.0, 0.5)]
-    share = Fertility.word_share(logits)
-    assert share.shape == (1, 2)
-    assert share[0, 0].item() == pytest.approx((p[0] + p[1]) / sum(p), rel=1e-6)
-    assert share[0, 1].item() == pytest.approx(1.0)
-    two = Fertility.word_share(logits[..., :2])
-    assert two[0, 0].item() == pytest.approx(p[0] / (p[0] + p[1]), rel=1e-6)
-    assert Fertility.word_share(logits.half()).dtype == torch.float32
-    assert Fertility.word_share(logits.double()).dtype == torch.float64
+    shares = Fertility.shares(logits)
+    assert shares.shape == (1, 2, 2)
+    assert shares[0, 0].tolist() == pytest.approx([(p[0] + p[1]) / sum(p), (p[2] + p[3]) / sum(p)], rel=1e-6)
+    assert shares[0, 1].tolist() == pytest.approx([1.0, math.exp(-40)], rel=1e-5)
+    two = Fertility.shares(logits[..., :2])
+    assert two[0, 0].tolist() == pytest.approx([p[0] / (p[0] + p[1]), p[1] / (p[0] + p[1])], rel=1e-6)
+    assert Fertility.shares(logits.half()).dtype == torch.float32
+    assert Fertility.shares(logits.double()).dtype == torch.float64
 
 
 def test_drawn_as_linear_layers_and_drawn_anew() -> None:
@@ -91,11 +91,12 @@ def test_the_odds_of_a_phrase_are_multiplied_and_weighed(classes: int) -> None:
     module = Fertility(5, 4, classes, widths=(), shift=[0.1, 0.7, -0.3, 0.2][:classes]).double()
     logits = torch.randn(3, classes, dtype=torch.float64)
     before = module.gate(logits)
-    assert torch.equal(before, Fertility.word_share(module.calibrate(logits)))
+    assert torch.equal(before, Fertility.shares(module.calibrate(logits)))
     for odds, weight in ((0.25, 1.0), (0.5, 1.0), (0.5, 0.3), (7.0, 2.0)):
         module.set_gate(odds, weight)
         after = module.gate(logits)
-        assert torch.allclose((1 - after) / after, (odds * (1 - before) / before) ** weight, rtol=1e-5)
+        assert torch.allclose(after.sum(-1), torch.ones(3, dtype=torch.float64))
+        assert torch.allclose(after[:, 1] / after[:, 0], (odds * before[:, 1] / before[:, 0]) ** weight, rtol=1e-5)
     module.set_gate(4.0, 0.0)
     assert torch.equal(module.gate(logits), torch.full_like(before, 0.5))
     module.set_gate(1.0, 1.0)

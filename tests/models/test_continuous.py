@@ -50,8 +50,8 @@ def test_the_gate_is_attention_times_fertility(classes: int, attention: str) -> 
     batch = make_batch(sources, targets)
     memory = model.encode(batch.source_BS, batch.source_lengths_B)
     with torch.no_grad():
-        _, (weights,), word_share = model.decode(batch.target_in_BT, memory, keep_weights=True)
-    assert word_share is not None
+        _, (weights,), gate = model.decode(batch.target_in_BT, memory, keep_weights=True)
+    assert gate is not None
     for b, source in enumerate(sources):
         alone = make_batch([source], [targets[b]])
         embedded, states = model.source_states(alone.source_BS, None)
@@ -61,7 +61,43 @@ def test_the_gate_is_attention_times_fertility(classes: int, attention: str) -> 
         for t in range(len(targets[b]) + 1):
             attended = weights[b, :, t, : len(word)].mean(0).tolist()
             expected = sum(a * w for a, w in zip(attended, word, strict=True))
-            assert float(word_share[b, t]) == pytest.approx(expected, abs=1e-6)
+            assert gate[b, t].tolist() == pytest.approx([expected, 1 - expected], abs=1e-6)
+
+
+@pytest.mark.parametrize(("odds", "weight"), [(1.0, 1.0), (0.125, 3.0), (1.0, 4.0)])
+@torch.inference_mode()
+def test_a_phrase_that_the_gate_hardly_allows_has_its_probability(odds: float, weight: float) -> None:
+    """λ_phrase is 10⁻² to 10⁻⁸ here: in float32, in bfloat16, alone and in a batch, log p is that of float64."""
+    transformer = {"width": 16, "heads": 2, "encoder": {"layers": 2}, "decoder": {"layers": 2}, "ffn_width": 16}
+    model = built(**transformer, output={**OUTPUT, "fertility": {"classes": 2, "widths": [8]}})
+    assert model.fertility is not None
+    model.fertility.maps[-1].bias[0] = 4.0  # of a word
+    model.fertility.set_gate(odds, weight)
+    sources = [[4, 5, 6], [7, 8, 4, 5, 6, 7, 8, 5, 6], [5] * 12]
+    targets = [[6, 4], [7, 8, 6], [5, 8]]  # from 6 on phrases
+    exact = model.score(make_batch(sources, targets))
+    assert exact.min() < -weight
+    model.float()
+    together = model.score(make_batch(sources, targets))
+    with torch.autocast("cpu", torch.bfloat16):
+        reduced = model.score(make_batch(sources, targets))
+    assert reduced.dtype == torch.float32
+    assert torch.allclose(together.double(), exact, atol=1e-4)
+    assert torch.allclose(reduced.double(), exact, atol=0.3)
+    for row, source, target in zip(together, sources, targets, strict=True):
+        [alone] = model.score(make_batch([source], [target]))
+        assert torch.allclose(row[: len(alone)], alone, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_the_smaller_of_the_two_shares_counts() -> None:
+    """Of a word as of a phrase: neither is 1 - the other."""
+    output = built().output
+    hidden, gate = torch.randn(3, 8, dtype=torch.float64), torch.tensor([[1e-9, 1.0], [1.0, 1e-9], [0.0, 1.0]])
+    exact = output.log_probs(hidden, gate.double())
+    assert exact.isfinite()[:, max(output.forbidden) + 1 :].all()
+    found = output.float().log_probs(hidden.float(), gate).double()
+    assert torch.allclose(found[:2], exact[:2], atol=1e-5)
 
 
 def test_the_gate_is_no_part_of_training_words() -> None:

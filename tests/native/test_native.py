@@ -241,16 +241,16 @@ def assert_close(got: Tensor, expected: Tensor) -> None:
 
 
 def assert_same_steps(native: Any, reference: Any) -> None:
-    """Hidden states, λ_word, and the best classes of the last step."""
+    """Hidden states, the gate, and the best classes of the last step."""
     walks = walk(native), walk(reference)
     for got, expected in zip(*walks, strict=True):
         assert_close(got.hidden, expected.hidden)
-        assert (got.word_share is None) == (expected.word_share is None)
-        if got.word_share is not None:
-            assert_close(got.word_share, expected.word_share)
+        assert (got.gate is None) == (expected.gate is None)
+        if got.gate is not None:
+            assert_close(got.gate, expected.gate)
     last = walks[1][-1]
-    log_probs, ids = native.output.candidates(last.hidden, 5, last.word_share)
-    expected_log_probs, expected_ids = reference.output.candidates(last.hidden, 5, last.word_share)
+    log_probs, ids = native.output.candidates(last.hidden, 5, last.gate)
+    expected_log_probs, expected_ids = reference.output.candidates(last.hidden, 5, last.gate)
     assert torch.equal(ids, expected_ids)
     assert_close(log_probs, expected_log_probs)
 
@@ -285,7 +285,7 @@ def test_no_row_depends_on_its_batch(name: str) -> None:
     tokens = torch.arange(len(SOURCES) * 46) % SIZE
     decoded = [native.step(tokens, state) for _ in range(5)]
     last = decoded[-1]
-    scores = native.output.candidates(last.hidden, 7, last.word_share)
+    scores = native.output.candidates(last.hidden, 7, last.gate)
     for number in (0, 1, 2, 3, 160, 321):
         alone = encoded(native, [SOURCES[number % len(SOURCES)]])
         if native._compiled.encoder is not None:
@@ -297,13 +297,29 @@ def test_no_row_depends_on_its_batch(name: str) -> None:
             for step in range(5):
                 got = native.step(tokens[number : number + 1], state)
                 assert torch.equal(got.hidden[0], decoded[step].hidden[number]), step
-                if got.word_share is not None:
-                    assert torch.equal(got.word_share[0], decoded[step].word_share[number]), step
+                if got.gate is not None:
+                    assert torch.equal(got.gate[0], decoded[step].gate[number]), step
         if native._compiled.output is not None:
             row = last.rows(torch.tensor([number]))
-            got_log_probs, got_ids = native.output.candidates(row.hidden, 7, row.word_share)
+            got_log_probs, got_ids = native.output.candidates(row.hidden, 7, row.gate)
             assert torch.equal(got_ids[0], scores[1][number])
             assert torch.equal(got_log_probs[0], scores[0][number])
+
+
+@torch.inference_mode()
+def test_a_phrase_that_the_gate_hardly_allows_has_its_probability() -> None:
+    """Both shares are read, each from itself: one of 10⁻⁸ is not 1 - the other."""
+    reference = copy.deepcopy(built("gate-token"))
+    reference.fertility.maps[-1].bias[:2] += 9.0  # of a word
+    reference.fertility.set_gate(1.0, 2.0)
+    for searched in (fast(reference, "native"), reference):
+        phrase = SIZE - 2
+        limits = Limits.of([1] * len(SOURCES), [1] * len(SOURCES), [[phrase]] * len(SOURCES))
+        found = [h.log_prob for [h] in search(searched, encoded(searched, SOURCES), limits, SearchOptions(beam=1))]
+        exact = copy.deepcopy(reference).double()
+        wanted = exact.score(make_batch(SOURCES, [[phrase]] * len(SOURCES))).sum(1)
+        assert max(wanted) < -16
+        assert found == pytest.approx(wanted.tolist(), abs=1e-3)
 
 
 @pytest.mark.parametrize("variant", library.variants())
@@ -448,15 +464,17 @@ def test_candidates_of_vocabularies_of_any_size(size: int, kind: str) -> None:
     weight, bias = (torch.randint(-3, 4, shape, generator=generator).float() for shape in ((size, 16), (size,)))
     hidden = torch.randint(-3, 4, (11, 16), generator=generator).float()
     gold = torch.randint(0, size, (11,), generator=generator)
-    shares = torch.tensor([0.0, 0.3, 0.9, 1.0, -1.0, 2.0, 1e-42, 0.2, 0.4, 0.7, 0.6])
+    words = torch.tensor([0.0, 0.3, 0.9, 1.0, -1.0, 1.0, 1e-42, 0.2, 0.4, 0.7, 1e-9])
+    gates = torch.stack((words, 1 - words), 1)
+    gates[5, 1] = 1e-9
     native, eager = native_output(weight, bias if kind == "softmax" else None, kind)
-    for share in (None, shares):
+    for gate in (None, gates):
         for count in (1, 6, 2000):
-            log_probs, ids = native.candidates(hidden, count, share)
-            expected_log_probs, expected_ids = eager.candidates(hidden, count, share)
+            log_probs, ids = native.candidates(hidden, count, gate)
+            expected_log_probs, expected_ids = eager.candidates(hidden, count, gate)
             assert torch.equal(ids, expected_ids)
             assert_close(log_probs, expected_log_probs)
-        assert_close(native.gold_log_probs(hidden, gold, share), eager.gold_log_probs(hidden, gold, share))
+        assert_close(native.gold_log_probs(hidden, gold, gate), eager.gold_log_probs(hidden, gold, gate))
     assert kind != "word_or_phrase" or isinstance(native.eager, WordOrPhraseOutput)
 
 

@@ -215,8 +215,8 @@ def test_the_new_model_has_a_gate_and_translates(folder: Path) -> None:
     assert generation == {"beam": 1}
     ids = torch.tensor([tokenizer.source.encode("an Haus Lebensqualität")])
     memory = model.encode(ids, None)
-    assert memory.word_share_BS is not None
-    assert memory.word_share_BS.shape == (1, 3)
+    assert memory.shares_BS2 is not None
+    assert memory.shares_BS2.shape == (1, 3, 2)
     found = Translator.from_pretrained(folder / "new").translate(["an Haus .", "zu"])
     assert len(found) == 2
 
@@ -411,8 +411,8 @@ def test_the_calibrated_module_recovers_known_probabilities(downsample: bool) ->
     fit(one, Items(data.inputs_NI[kept], data.labels_N[kept]), valid, options, device=CPU, report=told)
     with torch.no_grad():
         raw = one.classify(torch.eye(4))
-        calibrated = 1 - one.word_share(one.calibrate(raw))
-        released = 1 - one.word_share(raw)
+        calibrated = one.shares(one.calibrate(raw))[:, 1]
+        released = one.shares(raw)[:, 1]
     odds = torch.tensor([float(p / (1 - p)) for p in probability])
     counted = torch.stack([data.labels_N[data.inputs_NI[:, x] == 1].double().mean() for x in range(4)])
     assert torch.allclose(calibrated.double()[1:], counted[1:], rtol=0.25), (calibrated, counted)
@@ -444,5 +444,5 @@ def test_a_calibrated_model_uses_its_shift_and_an_old_one_has_none(folder: Path)
     states = a.source_states(source, lengths)
     assert torch.equal(a.fertility.classify(a.fertility.join(*states)), b.fertility.classify(b.fertility.join(*states)))
     assert torch.allclose(a.fertility(*states), b.fertility(*states) - torch.tensor(shift))
-    lifted = (a.encode(source, lengths).word_share_BS - b.encode(source, lengths).word_share_BS)[0]
+    lifted = (a.encode(source, lengths).shares_BS2 - b.encode(source, lengths).shares_BS2)[0, :, 0]
     assert torch.all(lifted[:-1] > 0) and lifted[-1] == 0  # a word is likelier; the end of the source stays a word

@@ -266,7 +266,7 @@ def score(
         np.add.at(confusion_NCC, (np.repeat(chosen, lengths), true, logits_NC.argmax(-1).cpu().numpy()), 1)
         np.add.at(trained_CC, (true, trained_NC.argmax(-1).cpu().numpy()), 1)
         for counts_22, of_NC in ((gate_22, logits_NC), (trained_22, trained_NC)):
-            phrase = (fertility.word_share(of_NC) < 0.5).cpu().numpy().astype(np.int64)
+            phrase = (fertility.shares(of_NC)[:, 0] < 0.5).cpu().numpy().astype(np.int64)
             np.add.at(counts_22, (is_phrase_N[places].astype(np.int64), phrase), 1)
         probability_N[places] = logits_NC.double().softmax(-1)[:, words:].sum(-1).cpu().numpy()
     return FertilityScore(

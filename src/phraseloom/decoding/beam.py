@@ -127,15 +127,15 @@ def _allowed(model: SearchModel, decoded: DecoderOutput, count: int, banned: tup
     stand among them with -inf."""
     allowed = getattr(model.output, "allowed", None)
     if allowed is not None:
-        result: tuple[Tensor, Tensor] = allowed(decoded.hidden, count, banned, decoded.word_share)
+        result: tuple[Tensor, Tensor] = allowed(decoded.hidden, count, banned, decoded.gate)
         return result
-    log_probs, ids = model.output.candidates(decoded.hidden, count + len(banned), decoded.word_share)
+    log_probs, ids = model.output.candidates(decoded.hidden, count + len(banned), decoded.gate)
     return ban(log_probs, ids, banned), ids
 
 
 def _log_probs_of(model: SearchModel, decoded: DecoderOutput, tokens_N: Tensor) -> Tensor:
     """log p of one token in each row, in float64."""
-    log_probs: Tensor = model.output.gold_log_probs(decoded.hidden, tokens_N, decoded.word_share)
+    log_probs: Tensor = model.output.gold_log_probs(decoded.hidden, tokens_N, decoded.gate)
     return log_probs.double()
 
 

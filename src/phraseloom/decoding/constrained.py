@@ -110,7 +110,7 @@ class _ConstrainedSearch:
         """Totals (B', live, K + F), tokens and banks of K best tokens and F required ones; the best token of each row."""
         end, banned, limits = self.options.end, self.options.banned, self.limits
         decoded = self.model.step(self.tokens, self.state)
-        log_p_RV = self.model.output.log_probs(decoded.hidden, decoded.word_share)
+        log_p_RV = self.model.output.log_probs(decoded.hidden, decoded.gate)
         num, live = self.scores.shape
         log_probs, ids = best_columns(log_p_RV, int(self.counts[self.active].max()))
         refuse_nan(log_probs)

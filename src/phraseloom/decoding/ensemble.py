@@ -36,15 +36,15 @@ def average(log_probs: Sequence[Tensor], mean: EnsembleMean) -> Tensor:
 class EnsembleOutput:
     """An `OutputScorer` whose hidden vector is the row of log-probabilities."""
 
-    def log_probs(self, hidden_RV: Tensor, word_share_R: Tensor | None = None) -> Tensor:
+    def log_probs(self, hidden_RV: Tensor, gate_R2: Tensor | None = None) -> Tensor:
         """log p of every token, (R, V)."""
         return hidden_RV
 
-    def gold_log_probs(self, hidden_NV: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
+    def gold_log_probs(self, hidden_NV: Tensor, gold_N: Tensor, gate_N2: Tensor | None = None) -> Tensor:
         """log p of one token per row, (N,)."""
         return hidden_NV.gather(1, gold_N[:, None])[:, 0]
 
-    def candidates(self, hidden_RV: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def candidates(self, hidden_RV: Tensor, count: int, gate_R2: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log p and ids of the best tokens of each row, (R, count) each, best first, ties by lower id."""
         return best_columns(hidden_RV, count)
 
@@ -132,7 +132,7 @@ class Ensemble(nn.Module):
         rows = []
         for model, part in zip(self.models, state.parts, strict=True):
             decoded = model.step(tokens_R, part)
-            rows.append(model.output.log_probs(decoded.hidden, decoded.word_share))
+            rows.append(model.output.log_probs(decoded.hidden, decoded.gate))
         return DecoderOutput(average(rows, self.mean))
 
 

@@ -66,7 +66,7 @@ def generate_tokens(
     step = 0
     while active:
         decoded = model.step(torch.tensor(tokens, device=device), state)
-        log_probs_RV = model.output.log_probs(decoded.hidden, decoded.word_share).double()
+        log_probs_RV = model.output.log_probs(decoded.hidden, decoded.gate).double()
         refuse_nan(log_probs_RV)
         free = [r for r, b in enumerate(active) if step >= sizes[b]]
         tokens = [prompts[b][step] if step < sizes[b] else EOS for b in active]

@@ -19,17 +19,17 @@ NEVER = float("-inf")
 
 
 class OutputScorer(Protocol):
-    """Scores of the next token. The exact stopping rule needs log-probabilities ≤ 0. `word_share`: λ_word of a gate."""
+    """Scores of the next token. The exact stopping rule needs log-probabilities ≤ 0. `gate`: λ_word and λ_phrase."""
 
-    def log_probs(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
+    def log_probs(self, hidden_RD: Tensor, gate_R2: Tensor | None = None) -> Tensor:
         """log p of every token, (R, V). Sampling and ensembles use it."""
         ...
 
-    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, gate_N2: Tensor | None = None) -> Tensor:
         """log p of one token per row, (N,)."""
         ...
 
-    def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def candidates(self, hidden_RD: Tensor, count: int, gate_R2: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log p and ids of the best tokens of each row, (R, count) each, best first, ties by lower id."""
         ...
 

@@ -154,7 +154,7 @@ def _next_tokens(
     `forced_R`: a token of a forced prefix, or -1. `closing_R`, `early_R`: whether EOS must or must not come. `repeats_RJ`:
     tokens that would repeat an n-gram, -1 for none.
     """
-    log_probs_RV: Tensor = output.log_probs(decoded.hidden, decoded.word_share).double().clamp_(max=0.0)
+    log_probs_RV: Tensor = output.log_probs(decoded.hidden, decoded.gate).double().clamp_(max=0.0)
     refuse_nan(log_probs_RV)
     allowed_RV = log_probs_RV.clone()
     allowed_RV[:, list(options.banned)] = NEVER

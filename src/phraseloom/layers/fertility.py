@@ -11,7 +11,8 @@ program and a share of phrases of 1.6 %, this is a factor of 184 in the odds. Wi
 The decoder's scores know how often phrases occur, so the gate may count that twice. `set_gate` weighs it: a phrase then has the
 odds (o · odds of φ)^w. With o = 1 / (the odds of a phrase in the text), a w near 0 has no influence.
 
-Park and Tsvetkov 2019, §2.3. A decoder with attention a_e writes a word with λ_word = Σ_e a_e · (word share of e).
+Park and Tsvetkov 2019, §2.3. A decoder with attention a_e writes a word with λ_word = Σ_e a_e · (word share of e), and a
+phrase with λ_phrase = Σ_e a_e · (1 - word share of e). Both are carried along: 1 - λ_word would be rounding where it is small.
 """
 
 from __future__ import annotations
@@ -96,16 +97,21 @@ class Fertility(nn.Module):
         return logits_BSC - self.shift_C
 
     def gate(self, logits_BSC: Tensor) -> Tensor:
-        """Trained logits (…, S, C) → (…, S): the probability of at most one word, as the decoder reads it (`set_gate`)."""
+        """Trained logits (…, S, C) → (…, S, 2): the `shares` as the decoder reads them (`set_gate`)."""
         logits_BSC = self.calibrate(logits_BSC)
         if self.phrase_odds == self.gate_weight == 1:
-            return self.word_share(logits_BSC)
+            return self.shares(logits_BSC)
         words, phrases = logits_BSC.tensor_split((WORD_CLASSES[self.classes],), -1)
-        log_odds = phrases.logsumexp(-1) - words.logsumexp(-1) + math.log(self.phrase_odds)
-        return (-self.gate_weight * log_odds).sigmoid()
+        log_odds = self.gate_weight * (phrases.logsumexp(-1) - words.logsumexp(-1) + math.log(self.phrase_odds))
+        return torch.stack((-log_odds, log_odds), -1).sigmoid()
 
     @staticmethod
-    def word_share(logits_BSC: Tensor) -> Tensor:
-        """(…, S, C) → (…, S): the probability of at most one word. At least float32."""
+    def shares(logits_BSC: Tensor) -> Tensor:
+        """(…, S, C) → (…, S, 2): the probabilities of at most one word and of a phrase. At least float32.
+
+        Neither is 1 - the other, which would round a small one.
+        """
         exact = torch.promote_types(logits_BSC.dtype, torch.float32)
-        return logits_BSC.softmax(-1, dtype=exact)[..., : WORD_CLASSES[logits_BSC.shape[-1]]].sum(-1)
+        classes_BSC = logits_BSC.softmax(-1, dtype=exact)
+        words, phrases = classes_BSC.tensor_split((WORD_CLASSES[logits_BSC.shape[-1]],), -1)
+        return torch.stack((words.sum(-1), phrases.sum(-1)), -1)

@@ -30,7 +30,7 @@ class Memory:
     """An encoded source: states (B, S, D) and real lengths (B,); lengths are None if nothing is padded.
 
     `mixed`: one tensor of states per decoder layer, if each layer reads its own mixture of encoder levels. `final`: the final
-    state of every layer of a recurrent encoder. `word_share_BS`: how likely each token gives a word, not a phrase
+    state of every layer of a recurrent encoder. `shares_BS2`: how likely each token gives a word and a phrase
     (`layers/fertility.py`), if the output has a gate.
     """
 
@@ -39,7 +39,7 @@ class Memory:
     mixed: list[Tensor] | None = None
     phrases: PhraseMemory | None = None
     final: list[State] | None = None
-    word_share_BS: Tensor | None = None
+    shares_BS2: Tensor | None = None
 
     def of_layer(self, layer: int) -> Tensor:
         """The states (B, S, D) that a decoder layer (from 0) reads."""
@@ -62,7 +62,7 @@ class Memory:
             None if self.mixed is None else [states[sentences] for states in self.mixed],
             None if self.phrases is None else self.phrases.select(sentences),
             None if self.final is None else [tuple(part[sentences] for part in state) for state in self.final],
-            None if self.word_share_BS is None else self.word_share_BS[sentences],
+            None if self.shares_BS2 is None else self.shares_BS2[sentences],
         )
 
 
@@ -72,7 +72,7 @@ class DecoderState:
 
     `growing`: what belongs to rows (caches of self-attention, states of recurrent layers), each with `reorder(rows)`. `fixed`:
     keys and values of the source, by layer; empty without cross-attention, and `source` is None. `phrases`: the source phrases
-    that each layer reads. `word_share_BS`: see `Memory`.
+    that each layer reads. `shares_BS2`: see `Memory`.
     """
 
     growing: list[Any]
@@ -82,7 +82,7 @@ class DecoderState:
     fixed: Sequence[FixedCache] = ()
     phrases: Sequence[PhraseKeys | None] = ()
     source: Visibility | None = None
-    word_share_BS: Tensor | None = None
+    shares_BS2: Tensor | None = None
     step: int = 0
 
     def reorder(self, rows_R: Tensor) -> None:
@@ -110,8 +110,8 @@ class DecoderState:
             lengths_B = self.source.lengths_B
             lengths_B = None if lengths_B is None else lengths_B.index_select(0, sentences_B)
             self.source = Visibility(key_length=self.source.key_length, lengths_B=lengths_B, device=self.device)
-        if self.word_share_BS is not None:
-            self.word_share_BS = self.word_share_BS.index_select(0, sentences_B)
+        if self.shares_BS2 is not None:
+            self.shares_BS2 = self.shares_BS2.index_select(0, sentences_B)
 
 
 class TransformerDecoderLayer(nn.Module):

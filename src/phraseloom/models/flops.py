@@ -169,7 +169,7 @@ class TokenCost:
             totals = [counted.total]
             for _ in range(2):
                 decoded = model.step(torch.zeros(1, dtype=torch.long), state)
-                model.output.log_probs(decoded.hidden, decoded.word_share)
+                model.output.log_probs(decoded.hidden, decoded.gate)
                 totals.append(counted.total)
         once, first, second = totals[0], totals[1] - totals[0], totals[2] - totals[1]
         if self.formulas is not None:

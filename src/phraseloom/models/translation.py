@@ -6,6 +6,7 @@ The functions at the end turn the output of any decoder into the loss, or log p,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -16,6 +17,7 @@ from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.fertility import Fertility
 from phraseloom.layers.packed import expect_changes
+from phraseloom.layers.recurrent import under_autocast
 from phraseloom.layers.table import TableEmbedding
 from phraseloom.losses.guided import Guide
 from phraseloom.models.decoder import DecoderState, Memory
@@ -43,7 +45,7 @@ class TranslationModel(nn.Module):
 
     `encoder`, `decoder`: entries of ENCODERS and DECODERS of `models/build.py`. `fertility` is the gate of an output over words
     and phrases: λ_word of a target position is the attention to each source token times how likely that token gives a word
-    (P003). EOS counts as a word.
+    (P003); likewise λ_phrase. EOS counts as a word.
     `guide`: the heads that training supervises, if any.
     """
 
@@ -101,7 +103,7 @@ class TranslationModel(nn.Module):
         memory = Memory(states, lengths_B, final=final)
         if self.fertility is not None and not self.training:  # training fits it on its own
             logits_BSC = self.fertility.classify(self.fertility.join(embedded_BSE, states))
-            memory.word_share_BS = self.word_share(logits_BSC, lengths_B).to(states.dtype)
+            memory.shares_BS2 = self.shares(logits_BSC, lengths_B)
         if self.phrases is not None and levels is not None:
             memory.mixed = self.phrases.token_states(levels)
             memory.phrases = self.phrases.memory(levels, len(self.decoder.layers))
@@ -115,30 +117,39 @@ class TranslationModel(nn.Module):
         embedded_BSE = self.source_embedding(source_BS)
         return embedded_BSE, self.encoder(embedded_BSE, lengths_B, phrases=levels)[0]
 
-    def word_share(self, logits_BSC: Tensor, lengths_B: Tensor | None) -> Tensor:
-        """How likely each source token gives a word, (B, S), from the trained logits of its classes; EOS counts as a word."""
-        assert self.fertility is not None
-        share_BS = self.fertility.gate(logits_BSC)
-        ends = share_BS.shape[1] if lengths_B is None else lengths_B[:, None]
-        beyond_BS = torch.arange(share_BS.shape[1], device=share_BS.device)[None] >= ends - 1
-        return share_BS.masked_fill(beyond_BS, 1.0)
+    def shares(self, logits_BSC: Tensor, lengths_B: Tensor | None) -> Tensor:
+        """How likely each source token gives a word and a phrase, (B, S, 2), from the trained logits of its classes.
 
-    def _gate(self, weights: Tensor, share_BS: Tensor) -> Tensor:
-        """λ_word (B, Q) from the attention (B, H, J·Q, G·S) of the last layer."""
-        attention_BQS = self.decoder.cross_structures[-1].token_weights(weights).mean(1)
-        return (attention_BQS.to(share_BS.dtype) @ share_BS[:, :, None])[:, :, 0]
+        EOS counts as a word. At least float32.
+        """
+        assert self.fertility is not None
+        words_BS, phrases_BS = self.fertility.gate(logits_BSC).unbind(-1)
+        ends = words_BS.shape[1] if lengths_B is None else lengths_B[:, None]
+        beyond_BS = torch.arange(words_BS.shape[1], device=words_BS.device)[None] >= ends - 1
+        return torch.stack((words_BS.masked_fill(beyond_BS, 1.0), phrases_BS.masked_fill(beyond_BS, 0.0)), -1)
+
+    def _gate(self, weights: Tensor, shares_BS2: Tensor) -> Tensor:
+        """λ_word and λ_phrase (B, Q, 2) from the attention (B, H, J·Q, G·S) of the last layer; their sum is 1.
+
+        A position that attends to nothing has one half of each.
+        """
+        exact = shares_BS2.dtype
+        with torch.autocast(weights.device.type, enabled=False) if under_autocast(weights) else nullcontext():
+            attention_BQS = self.decoder.cross_structures[-1].token_weights(weights.to(exact)).mean(1)
+            gate_BQ2 = (attention_BQS @ shares_BS2).clamp(min=torch.finfo(exact).tiny)
+        return gate_BQ2 / gate_BQ2.sum(-1, keepdim=True)
 
     def decode(self, target_in_BT: Tensor, memory: Memory, *, keep_weights: bool = False) -> DecoderOutput:
-        """Decoder input ids (BOS first) → hidden states (B, T, D), λ_word (B, T) of a gate, the weights of cross-attention.
+        """Decoder input ids (BOS first) → hidden states (B, T, D), the gate (B, T, 2), the weights of cross-attention.
 
         With `keep_weights` the weights of every layer, (B, H, J·T, G·S) in the layout of the attention's structure;
         (B, H, T, S) for token attention.
         """
-        share_BS = memory.word_share_BS
-        weights: list[Tensor] | None = [] if keep_weights or share_BS is not None else None
+        shares_BS2 = memory.shares_BS2
+        weights: list[Tensor] | None = [] if keep_weights or shares_BS2 is not None else None
         hidden_BTD = self.decoder(self.target_embedding(target_in_BT), memory, cross_attention_weights=weights)
-        gate_BT = None if share_BS is None or weights is None else self._gate(weights[-1], share_BS)
-        return DecoderOutput(hidden_BTD, weights if weights is not None and keep_weights else [], gate_BT)
+        gate_BT2 = None if shares_BS2 is None or weights is None else self._gate(weights[-1], shares_BS2)
+        return DecoderOutput(hidden_BTD, weights if weights is not None and keep_weights else [], gate_BT2)
 
     def attention_maps(
         self,
@@ -193,17 +204,17 @@ class TranslationModel(nn.Module):
     def start(self, memory: Memory, *, beam: int = 1, max_length: int = 64) -> DecoderState:
         """The state of search before the first step, `beam` hypotheses a sentence."""
         state: DecoderState = self.decoder.start(memory, beam=beam, capacity=max_length)
-        state.word_share_BS = memory.word_share_BS
+        state.shares_BS2 = memory.shares_BS2
         return state
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> DecoderOutput:
-        """Feed one token to every row: hidden (R, D), the cross-attention (R, H, J, G·S) of every layer, λ_word (R,)."""
+        """Feed one token to every row: hidden (R, D), the cross-attention (R, H, J, G·S) of every layer, the gate (R, 2)."""
         embedded_R1D = self.target_embedding(tokens_R[:, None], first=state.step)
         hidden_RD, weights = self.decoder.step(embedded_R1D[:, 0], state)
-        if state.word_share_BS is None:
+        if state.shares_BS2 is None:
             return DecoderOutput(hidden_RD, weights)
-        share_RS = state.word_share_BS.repeat_interleave(state.beam, 0)
-        return DecoderOutput(hidden_RD, weights, self._gate(weights[-1], share_RS)[:, 0])
+        shares_RS2 = state.shares_BS2.repeat_interleave(state.beam, 0)
+        return DecoderOutput(hidden_RD, weights, self._gate(weights[-1], shares_RS2)[:, 0])
 
 
 def is_real(batch: Batch) -> Tensor:
@@ -213,18 +224,18 @@ def is_real(batch: Batch) -> Tensor:
 
 
 def real(decoded: DecoderOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Hidden states (N, D), gold ids (N,) and λ_word (N,) of the real target positions."""
-    hidden_BTD, share_BT, places_N = decoded.hidden, decoded.word_share, batch.real_places
+    """Hidden states (N, D), gold ids (N,) and the gate (N, 2) of the real target positions."""
+    hidden_BTD, gate_BT2, places_N = decoded.hidden, decoded.gate, batch.real_places
     all_of_them = (
         hidden_BTD.flatten(0, 1),
         batch.target_out_BT.flatten(),
-        None if share_BT is None else share_BT.flatten(),
+        None if gate_BT2 is None else gate_BT2.flatten(0, 1),
     )
     if places_N is None:
         return all_of_them
-    hidden_ND, gold_N, share_N = (None if x is None else x.index_select(0, places_N) for x in all_of_them)
+    hidden_ND, gold_N, gate_N2 = (None if x is None else x.index_select(0, places_N) for x in all_of_them)
     assert hidden_ND is not None and gold_N is not None
-    return hidden_ND, gold_N, share_N
+    return hidden_ND, gold_N, gate_N2
 
 
 def loss(output: Any, decoded: DecoderOutput, batch: Batch) -> LossSums:

@@ -132,7 +132,7 @@ struct State {
     Buffer scratch[NUM_SCRATCH];
     int64_t rows, step, capacity, num_sentences, length;
     int64_t *lengths;     // of the sources
-    float *shares;        // of words (sentences, orders, length): see pl_shares
+    float *shares;        // of words and of phrases (sentences, orders, 2, length): see pl_gate
     float *initial;       // recurrent states before the first step (sentences, layers, parts, D)
     History recurrent;    // what is fed back, then the states, of the last two steps
     int32_t *ancestors;   // (rows, capacity)
@@ -282,10 +282,10 @@ API int64_t pl_packed_size(int64_t number, int64_t n, int64_t k) { return varian
 
 API void pl_pack(int64_t number, const float *w, int64_t n, int64_t k, float *out) { variant(number)->pack(w, n, k, out); }
 
-API int pl_candidates(int64_t number, const Output *output, const float *hidden, const float *word_share, int64_t rows,
+API int pl_candidates(int64_t number, const Output *output, const float *hidden, const float *lambdas, int64_t rows,
                       int64_t count, const int64_t *banned, int64_t num_banned, double *log_probs, int64_t *ids,
                       const int64_t *gold, double *of_gold) {
-    return variant(number)->candidates(output, hidden, word_share, rows, count, banned, num_banned, log_probs, ids, gold, of_gold);
+    return variant(number)->candidates(output, hidden, lambdas, rows, count, banned, num_banned, log_probs, ids, gold, of_gold);
 }
 
 // y = f(x W' + b), for parts of a model that are not in a stack.
@@ -395,28 +395,28 @@ API int pl_phrases(State *state, int64_t layer, const float *vectors, int64_t ph
     return real && own->phrases ? 0 : NO_MEMORY;
 }
 
-// How likely each source token gives a word, (sentences, length), after `pl_memory`: every step then has a share of words. Of a
-// slot of order n it is the mean over its tokens, which is kept for every order up to MAX_TAPS.
-API int pl_shares(State *state, const float *shares) {
+// How likely each source token gives a word and a phrase, (sentences, 2, length), after `pl_memory`: every step then has a
+// gate. Of a slot of order n it is the mean over its tokens, which is kept for every order up to MAX_TAPS.
+API int pl_gate(State *state, const float *shares) {
     int64_t length = state->length;
     release(state->shares);
-    state->shares = (float *)allocate(state->num_sentences * MAX_TAPS * length);
+    state->shares = (float *)allocate(state->num_sentences * MAX_TAPS * 2 * length);
     if (!state->shares) return NO_MEMORY;
-    for (int64_t b = 0; b < state->num_sentences; b++, shares += length)
+    for (int64_t row = 0; row < state->num_sentences * 2; row++, shares += length)
         for (int64_t order = 1; order <= MAX_TAPS; order++)
             for (int64_t j = 0; j < length; j++) {
                 int64_t covered = j + 1 < order ? j + 1 : order;
                 float sum = 0;
                 for (int64_t k = j + 1 - covered; k <= j; k++) sum += shares[k];
-                state->shares[(b * MAX_TAPS + order - 1) * length + j] = sum / covered;
+                state->shares[((row / 2 * MAX_TAPS + order - 1) * 2 + row % 2) * length + j] = sum / covered;
             }
     return 0;
 }
 
-// Feed a token to every row: the hidden states (rows, D), and the share of words of each row (null without `pl_shares`).
+// Feed a token to every row: the hidden states (rows, D), and λ of words and of phrases of each row (null without `pl_gate`).
 // `position`: the vector of this step, or null.
-API int pl_step(State *state, const int64_t *tokens, const float *position, float *out, float *word_share) {
-    return variant(state->stack->variant)->step(state, tokens, position, out, word_share);
+API int pl_step(State *state, const int64_t *tokens, const float *position, float *out, float *lambdas) {
+    return variant(state->stack->variant)->step(state, tokens, position, out, lambdas);
 }
 
 // Row i becomes what row `rows[i]` was; the number of rows may change.

@@ -187,7 +187,7 @@ _FUNCTIONS = {
     "pl_memory": (c_int, [_P, _I, _P, _I, _P]),
     "pl_initial": (None, [_P, _P]),
     "pl_phrases": (c_int, [_P, _I, _P, _I, _P]),
-    "pl_shares": (c_int, [_P, _P]),
+    "pl_gate": (c_int, [_P, _P]),
     "pl_step": (c_int, [_P, _P, _P, _P, _P]),
     "pl_reorder": (c_int, [_P, _P, _I]),
 }

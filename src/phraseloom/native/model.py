@@ -162,7 +162,7 @@ class NativeModel:
         check(self._compiled.parts.library.pl_encode(addressof(program), addressof(source)))
         if self.model.fertility is not None:
             logits_BSC = self._fertility(self.model.fertility.join(self.model.source_embedding(source_BS), states))
-            memory.word_share_BS = self.model.word_share(logits_BSC, memory.lengths_B)
+            memory.shares_BS2 = self.model.shares(logits_BSC, memory.lengths_B)
         return memory
 
     def _fertility(self, joined_BSI: Tensor) -> Tensor:
@@ -185,8 +185,8 @@ class NativeModel:
 
     def step(self, tokens_R: Tensor, state: NativeState) -> DecoderOutput:
         """Feed one token to every row: hidden (R, D). There are no attention weights."""
-        hidden_RD, word_share_R = state.advance(tokens_R, self._embedding)
-        return DecoderOutput(hidden_RD, (), word_share_R)
+        hidden_RD, gate_R2 = state.advance(tokens_R, self._embedding)
+        return DecoderOutput(hidden_RD, (), gate_R2)
 
     @property
     def _embedding(self) -> Any:
@@ -199,7 +199,7 @@ class NativeState:
     def __init__(self, compiled: _Compiled, memory: Any, capacity: int, model: Any) -> None:
         self._compiled, self._library = compiled, compiled.parts.library
         self.rows = sentences = memory if isinstance(memory, int) else len(memory.states_BSD)
-        self.beam, self.step, self.has_shares = 1, 0, False
+        self.beam, self.step, self.has_gate = 1, 0, False
         self._handle = self._library.pl_start(addressof(compiled.decoder), sentences, max(1, capacity))
         if not self._handle:
             raise MemoryError("no memory for the caches of search; make batch_sentences smaller")
@@ -224,11 +224,11 @@ class NativeState:
                 check(self._library.pl_memory(self._handle, number, states.data_ptr(), length, lengths.data_ptr()))
             if layer.combination is not None and memory.phrases is not None:
                 self._read_phrases(number, memory.phrases, sentences)
-        if memory.word_share_BS is not None:
-            shares = memory.word_share_BS.contiguous()
-            _require(shares, torch.float32, (sentences, length))
-            check(self._library.pl_shares(self._handle, shares.data_ptr()))
-            self.has_shares = True
+        if memory.shares_BS2 is not None:
+            shares = memory.shares_BS2.transpose(1, 2).contiguous()
+            _require(shares, torch.float32, (sentences, 2, length))
+            check(self._library.pl_gate(self._handle, shares.data_ptr()))
+            self.has_gate = True
 
     def _read_recurrent(self, memory: Memory, decoder: RecurrentDecoder, lengths: Tensor) -> None:
         sentences, length, width = len(lengths), memory.states_BSD.shape[1], self._compiled.decoder.width
@@ -254,20 +254,16 @@ class NativeState:
         check(self._library.pl_phrases(self._handle, layer, vectors.data_ptr(), most, _data(counts)))
 
     def advance(self, tokens_R: Tensor, embedding: Any) -> tuple[Tensor, Tensor | None]:
-        """Feed one token to every row: hidden states (R, D), and λ_word (R,) of a model with a gate."""
+        """Feed one token to every row: hidden states (R, D), and λ_word and λ_phrase (R, 2) of a model with a gate."""
         program = self._compiled.decoder
         hidden = torch.empty(self.rows, program.width)
         tokens = tokens_R.contiguous()
         _require(tokens, torch.int64, (self.rows,))
         position = _positions(embedding, self.step, 1)
-        word_share = torch.empty(self.rows) if self.has_shares else None
-        check(
-            self._library.pl_step(
-                self._handle, tokens.data_ptr(), _data(position), hidden.data_ptr(), _data(word_share)
-            )
-        )
+        gate = torch.empty(self.rows, 2) if self.has_gate else None
+        check(self._library.pl_step(self._handle, tokens.data_ptr(), _data(position), hidden.data_ptr(), _data(gate)))
         self.step += 1
-        return hidden, word_share
+        return hidden, gate
 
     def reorder(self, rows_R: Tensor) -> None:
         """Row i becomes what row `rows_R[i]` was; rows stay within their sentence."""
@@ -298,21 +294,21 @@ class NativeOutput:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.eager, name)
 
-    def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def candidates(self, hidden_RD: Tensor, count: int, gate_R2: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log p and ids of the `count` best classes of each row, (R, count) each, best first; ties go to the lower id."""
-        log_probs, ids, _ = self._run(hidden_RD, count, word_share_R)
+        log_probs, ids, _ = self._run(hidden_RD, count, gate_R2)
         return log_probs.float(), ids
 
     def allowed(
-        self, hidden_RD: Tensor, count: int, banned: tuple[int, ...], word_share_R: Tensor | None = None
+        self, hidden_RD: Tensor, count: int, banned: tuple[int, ...], gate_R2: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The same without the `banned` classes, in float64; -inf where fewer are left."""
-        log_probs, ids, _ = self._run(hidden_RD, count, word_share_R, banned)
+        log_probs, ids, _ = self._run(hidden_RD, count, gate_R2, banned)
         return log_probs, ids
 
-    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, gate_N2: Tensor | None = None) -> Tensor:
         """log p of the gold class of each row, (N,)."""
-        of_gold = self._run(hidden_ND, 1, word_share_N, gold_R=gold_N)[2]
+        of_gold = self._run(hidden_ND, 1, gate_N2, gold_R=gold_N)[2]
         assert of_gold is not None
         return of_gold.float()
 
@@ -320,7 +316,7 @@ class NativeOutput:
         self,
         hidden_RD: Tensor,
         count: int,
-        word_share_R: Tensor | None,
+        gate_R2: Tensor | None,
         banned: tuple[int, ...] = (),
         gold_R: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -336,12 +332,12 @@ class NativeOutput:
             gold_R, of_gold = gold_R.contiguous(), torch.empty(rows, dtype=torch.float64)
             _require(gold_R, torch.int64, (rows,))
         if not isinstance(self.eager, WordOrPhraseOutput):
-            word_share_R = None
-        if word_share_R is not None:
-            word_share_R = word_share_R.contiguous()
-            _require(word_share_R, torch.float32, (rows,))
+            gate_R2 = None
+        if gate_R2 is not None:
+            gate_R2 = gate_R2.contiguous()
+            _require(gate_R2, torch.float32, (rows, 2))
         code = parts.library.pl_candidates(
-            parts.variant, addressof(output), hidden.data_ptr(), _data(word_share_R), rows, count,
+            parts.variant, addressof(output), hidden.data_ptr(), _data(gate_R2), rows, count,
             (c_int64 * len(banned))(*banned), len(banned), log_probs.data_ptr(), ids.data_ptr(), _data(gold_R), _data(of_gold),
         )  # fmt: skip
         check(code)

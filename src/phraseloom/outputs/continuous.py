@@ -9,15 +9,15 @@ p is the von Mises-Fisher density of ê at the vectors of the table, normalised 
 words and cancels. The most probable word has the largest cosine, so greedy search is that of the paper. Because p is a
 distribution over words, beam search, scores and perplexities mean the same as with a softmax.
 
-**Words and phrases** (`WordOrPhraseOutput`): one table of words, then phrases. With a gate λ_word (`layers/fertility.py`;
-`word_share` of the methods), λ of w is λ_word for a word and 1 - λ_word for a phrase, and
+**Words and phrases** (`WordOrPhraseOutput`): one table of words, then phrases. With a gate (`layers/fertility.py`; `gate` of
+the methods), λ of w is λ_word for a word and λ_phrase for a phrase, λ_word + λ_phrase = 1, and
 
     mixture   s(w) = log λ + ê·e_w                                (log λ plus the log density)
     density   s(w) = λ · (log C_m(κ) + ê·e_w)                     as the paper has it
     released  s(w) = λ · (log C_m(log(1+κ)) + ê·e_w)              as the published program has it
 
 At m = 300 log C is near 427, so the last two act as a switch at λ = ½, not as a mixture. They are computed in float32 at least:
-in bfloat16, 427 + ê·e would be equal for many words.
+in bfloat16, 427 + ê·e would be equal for many words. A mixture adds log λ in float32 at least.
 
 Search never holds a large tensor of hypotheses × words: it compares a chunk of hypotheses with the whole table at a time.
 Each chunk costs one matrix product (the table is packed once), one pass in place for log p, and one pass for the largest
@@ -55,8 +55,8 @@ class ContinuousOutput(nn.Module):
     added to it. `rival`: which word max_margin compares with. `rivals`: in training, it looks at this number of rows, drawn for
     each batch; None = at all. `frequent_rivals`: also at this number of first rows of the table, and at the tokens of the
     batch; "words": at all words, so that only phrases are drawn.
-    `forbidden`: ids that are never an output. `word_share` of the methods: λ_word of each row, or None without a gate; only
-    `WordOrPhraseOutput` uses it.
+    `forbidden`: ids that are never an output. `gate` of the methods: λ_word and λ_phrase of each row, or None without a gate;
+    only `WordOrPhraseOutput` uses it.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ContinuousOutput(nn.Module):
             rivals_R = torch.cat([torch.arange(first, device=device), rivals_R, gold_N])
         return rivals_R.unique()
 
-    def loss(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> LossSums:
+    def loss(self, hidden_ND: Tensor, gold_N: Tensor, gate_N2: Tensor | None = None) -> LossSums:
         """Sums of the training loss over N real target tokens.
 
         `nll` is NaN in training, because it costs as much as a softmax. In evaluation it is -log p, and the cosine loss is
@@ -134,49 +134,49 @@ class ContinuousOutput(nn.Module):
         if self.training:
             return LossSums(objective, objective.new_full((), float("nan")), len(gold_N))
         cosine_loss_N = vmf_loss(predicted_NM, F.embedding(gold_N, self.table.rows_VM), kind="cosine")
-        nll_N = -self.gold_log_probs(hidden_ND, gold_N, word_share_N)
+        nll_N = -self.gold_log_probs(hidden_ND, gold_N, gate_N2)
         return LossSums(objective, nll_N.sum(), len(gold_N), cosine_loss_N.sum(dtype=torch.float64))
 
-    def scores(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
+    def scores(self, hidden_RD: Tensor, gate_R2: Tensor | None = None) -> Tensor:
         """s of every token, (R, V)."""
         predicted_RM = self.predict(hidden_RD)
-        if word_share_R is None:
+        if gate_R2 is None:
             scores_RV = self._products(predicted_RM)
         else:
-            scores_RV = self._gated_scores(predicted_RM, word_share_R)
+            scores_RV = self._gated_scores(predicted_RM, gate_R2)
         for token in self.forbidden:
             scores_RV[:, token] = NEVER
         return scores_RV
 
-    def log_probs(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
+    def log_probs(self, hidden_RD: Tensor, gate_R2: Tensor | None = None) -> Tensor:
         """log p of every token, (R, V)."""
-        return log_softmax_(self.scores(hidden_RD, word_share_R))
+        return log_softmax_(self.scores(hidden_RD, gate_R2))
 
-    def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def candidates(self, hidden_RD: Tensor, count: int, gate_R2: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log p and ids of the `count` best tokens of each row, (R, count) each, best first; ties go to the lower id."""
-        parts = [best_columns(log_p_RV, count) for _, log_p_RV in self._chunks(hidden_RD, word_share_R)]
+        parts = [best_columns(log_p_RV, count) for _, log_p_RV in self._chunks(hidden_RD, gate_R2)]
         best, ids = zip(*parts, strict=True)
         return torch.cat(best), torch.cat(ids)
 
-    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, gate_N2: Tensor | None = None) -> Tensor:
         """log p of the gold token of each row, (N,), without a tensor of N × V."""
-        parts = self._chunks(hidden_ND, word_share_N)
+        parts = self._chunks(hidden_ND, gate_N2)
         return torch.cat([log_p_NV.gather(1, gold_N[rows, None])[:, 0] for rows, log_p_NV in parts])
 
-    def _chunks(self, hidden_RD: Tensor, word_share_R: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+    def _chunks(self, hidden_RD: Tensor, gate_R2: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
         """log p of all rows, a chunk at a time; the chunks are of equal size, except the last one."""
         num = len(hidden_RD)
         most = max(1, CHUNK_ELEMENTS // max(1, len(self.table)))
         size = -(-num // max(1, -(-num // most)))
         for start in range(0, max(1, num), max(1, size)):
             rows = slice(start, start + size)
-            yield rows, self.log_probs(hidden_RD[rows], None if word_share_R is None else word_share_R[rows])
+            yield rows, self.log_probs(hidden_RD[rows], None if gate_R2 is None else gate_R2[rows])
 
     def _products(self, predicted_RM: Tensor) -> Tensor:
         """ê·e of every token, (R, V)."""
         return linear(predicted_RM, self.table.rows_VM.to(predicted_RM.dtype), packed=self._packed)
 
-    def _gated_scores(self, predicted_RM: Tensor, word_share_R: Tensor) -> Tensor:
+    def _gated_scores(self, predicted_RM: Tensor, gate_R2: Tensor) -> Tensor:
         """s of every token, (R, V). Here words and phrases are alike, and the gate changes nothing."""
         return self._products(predicted_RM)
 
@@ -188,24 +188,25 @@ class WordOrPhraseOutput(ContinuousOutput):
         super().__init__(table, **kwargs)  # type: ignore[arg-type]
         self.score = score
 
-    def _gated_scores(self, predicted_RM: Tensor, word_share_R: Tensor) -> Tensor:
+    def _gated_scores(self, predicted_RM: Tensor, gate_R2: Tensor) -> Tensor:
+        exact = torch.promote_types(predicted_RM.dtype, torch.float32)
+        gate_R2 = gate_R2.to(exact)
         if self.score == "mixture":
-            scores_RV = self._products(predicted_RM)
-            for part_RC, share_R1 in self._with_shares(scores_RV, word_share_R):
-                part_RC.add_(share_R1.clamp(min=torch.finfo(share_R1.dtype).tiny).log())
+            scores_RV = self._products(predicted_RM).to(exact)
+            added_R2 = gate_R2.clamp(min=torch.finfo(exact).tiny).log()
+            for part_RC, added_R1 in self._parts(scores_RV, added_R2):
+                part_RC.add_(added_R1)
             return scores_RV
-        exact_RM = predicted_RM.to(torch.promote_types(predicted_RM.dtype, torch.float32))
+        exact_RM = predicted_RM.to(exact)
         with torch.autocast(exact_RM.device.type, enabled=False) if under_autocast(exact_RM) else nullcontext():
             scores_RV, constant_R1 = self._products(exact_RM), self._constant(exact_RM)[:, None]
-            for part_RC, share_R1 in self._with_shares(scores_RV, word_share_R):
-                part_RC.add_(constant_R1).mul_(share_R1)
+            for part_RC, lambda_R1 in self._parts(scores_RV, gate_R2):
+                part_RC.add_(constant_R1).mul_(lambda_R1)
         return scores_RV
 
-    def _with_shares(self, scores_RV: Tensor, word_share_R: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The scores of the words with λ_word, and those of the phrases with 1 - λ_word."""
-        word_R1 = word_share_R[:, None].to(scores_RV.dtype).clamp(0.0, 1.0)
-        parts = scores_RV.tensor_split((self.table.first_phrase,), 1)
-        return zip(parts, (word_R1, 1 - word_R1), strict=True)
+    def _parts(self, scores_RV: Tensor, values_R2: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The scores of the words with the first value of each row, and those of the phrases with the second."""
+        return zip(scores_RV.tensor_split((self.table.first_phrase,), 1), values_R2.split(1, 1), strict=True)
 
     def _constant(self, predicted_RM: Tensor) -> Tensor:
         """log C of each row, (R,), as the score has it."""

@@ -20,15 +20,15 @@ GOLD_ROWS = 256  # rows whose logits are in memory at a time
 
 
 class DecoderOutput(NamedTuple):
-    """Hidden states (…, D), the attention weights that the caller asked for, and λ_word (…,) of a model with a gate."""
+    """Hidden states (…, D), the attention weights that the caller asked for, and λ_word and λ_phrase (…, 2) of a gate."""
 
     hidden: Tensor
     attention_weights: Sequence[Tensor] = ()
-    word_share: Tensor | None = None
+    gate: Tensor | None = None
 
     def rows(self, rows: Tensor) -> DecoderOutput:
-        """Hidden states and λ_word of these rows."""
-        return DecoderOutput(self.hidden[rows], (), None if self.word_share is None else self.word_share[rows])
+        """Hidden states and gate of these rows."""
+        return DecoderOutput(self.hidden[rows], (), None if self.gate is None else self.gate[rows])
 
 
 class LossSums(NamedTuple):
@@ -49,7 +49,7 @@ class SoftmaxOutput(nn.Module):
     """A matrix (V, D), possibly shared with the embeddings, and an optional bias.
 
     `label_smoothing`, `smoothing`: see `losses/cross_entropy.py`. `forbidden`: ids that are never a target. `excluded`: the
-    forbidden ids whose probability is 0; they need a bias. The methods ignore `word_share`: all classes are alike.
+    forbidden ids whose probability is 0; they need a bias. The methods ignore the gate: all classes are alike.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SoftmaxOutput(nn.Module):
             return self.bias
         return self.bias.index_fill(0, torch.tensor(self.excluded, device=self.bias.device), float("-inf"))
 
-    def loss(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> LossSums:
+    def loss(self, hidden_ND: Tensor, gold_N: Tensor, gate_N2: Tensor | None = None) -> LossSums:
         """Sums of the training loss over N real target tokens."""
         forbidden = torch.tensor(self.forbidden, device=gold_N.device) if self.forbidden else None
         objective, nll = cross_entropy(
@@ -99,15 +99,15 @@ class SoftmaxOutput(nn.Module):
             return self._packed(hidden_RD)
         return F.linear(hidden_RD, self.weight, self.class_bias())
 
-    def log_probs(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
+    def log_probs(self, hidden_RD: Tensor, gate_R2: Tensor | None = None) -> Tensor:
         """log p of every class, (R, V)."""
         return log_softmax_(self.logits(hidden_RD))
 
-    def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def candidates(self, hidden_RD: Tensor, count: int, gate_R2: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log p and ids of the `count` best classes of each row, (R, count) each, best first; ties go to the lower id."""
         return best_columns(self.log_probs(hidden_RD), count)
 
-    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, gate_N2: Tensor | None = None) -> Tensor:
         """log p of the gold class of each row, (N,), without a tensor of N × V."""
         parts = [
             self.log_probs(h).gather(1, g[:, None])[:, 0]

@@ -83,12 +83,12 @@ def _gate(model: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | Non
         return {"fertility": None, "classes": [], "word_share": None, "is_phrase": is_phrase}
     source = (batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
     classes_SC = model.fertility(*model.source_states(*source))[0].softmax(-1, dtype=torch.float64)
-    share_T = model.decode(batch.target_in_BT, model.encode(*source)).word_share[0, : len(is_phrase)].double()
+    share_T = model.decode(batch.target_in_BT, model.encode(*source)).gate[0, : len(is_phrase), 0].double()
     refuse_nan(share_T)
     return {
         "fertility": [*classes_SC[: len(pair.source)].tolist(), None],
         "classes": list(NAMES[model.fertility.classes]),
-        "word_share": share_T.clamp(0.0, 1.0).tolist(),
+        "word_share": share_T.tolist(),
         "is_phrase": is_phrase,
     }
 
