@@ -513,6 +513,37 @@ def test_impossible_classes_and_nan() -> None:
     assert log_probs.isnan().any(1).tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("kind", ["token", "phrases-gated", "lstm-final"])
+@torch.inference_mode()
+def test_the_default_dtype_of_torch_does_not_matter(kind: str) -> None:
+    """It is global: with another one, buffers half as large were overrun."""
+    native = fast(built(kind), "native")
+    wanted = search(native, encoded(native, SOURCES), Limits.of([5] * 7), SearchOptions(beam=2))
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        memory = encoded(native, SOURCES)
+        found = search(native, memory, Limits.of([5] * 7), SearchOptions(beam=2))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [
+        [h.tokens for h in hypotheses] for hypotheses in wanted
+    ]
+
+
+@pytest.mark.parametrize(
+    "where", ["encoder.layers.0.attention", "decoder.layers.0.self_attention", "decoder.layers.0.cross_attention"]
+)
+def test_attention_of_nothing_but_nan_is_refused(where: str) -> None:
+    """A row of NaN is not a row without a visible token, whose context is 0."""
+    broken = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))
+    weight = next(p for name, p in broken.get_submodule(where).named_parameters() if p.dim() == 2)
+    with torch.no_grad():
+        weight[0, 0] = float("nan")
+    searched = fast(broken, "native")
+    with torch.inference_mode(), pytest.raises(ModelError, match="NaN"):
+        search(searched, encoded(searched, SOURCES), Limits.of([5] * 7), SearchOptions())
+
+
 def test_a_broken_model_is_refused() -> None:
     broken = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))
     with torch.no_grad():

@@ -268,7 +268,7 @@ class Parts:
         """A packed copy of y = x Wᵀ + b, W (n, k)."""
         weight = weight.detach().float().contiguous()
         n, k = weight.shape
-        packed = torch.empty(self.library.pl_packed_size(self.variant, n, k))
+        packed = torch.empty(self.library.pl_packed_size(self.variant, n, k), dtype=torch.float32, device="cpu")
         self.library.pl_pack(self.variant, weight.data_ptr(), n, k, packed.data_ptr())
         return MatrixStruct(self.pointer(packed), self.pointer(bias), n, k)
 
@@ -276,6 +276,8 @@ class Parts:
         """A layer normalisation; none for an identity."""
         if not isinstance(norm, torch.nn.LayerNorm):
             return NormStruct()
-        weight = norm.weight if norm.weight is not None else torch.ones(norm.normalized_shape)
-        bias = norm.bias if norm.bias is not None else torch.zeros(norm.normalized_shape)
+        size = norm.normalized_shape
+        ones, zeros = (torch.full(size, value, dtype=torch.float32, device="cpu") for value in (1.0, 0.0))
+        weight = ones if norm.weight is None else norm.weight
+        bias = zeros if norm.bias is None else norm.bias
         return NormStruct(self.pointer(weight), self.pointer(bias), norm.normalized_shape[0], norm.eps)

@@ -133,13 +133,13 @@ class NativeModel:
             return memory
         sentences, length = source_BS.shape
         tokens = source_BS.contiguous()
-        lengths = torch.full((sentences,), length) if lengths_B is None else lengths_B.contiguous()
+        lengths = torch.full((sentences,), length, device="cpu") if lengths_B is None else lengths_B.contiguous()
         _require(tokens, torch.int64, (sentences, length))
         _require(lengths, torch.int64, (sentences,))
         if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
             raise IndexError("a length is outside the batch")
         positions = _positions(self.model.source_embedding, 0, length)
-        states = torch.empty(sentences, length, program.width)
+        states = torch.empty(sentences, length, program.width, dtype=torch.float32, device="cpu")
         source = SourceStruct(sentences=sentences, length=length, tokens=tokens.data_ptr(), lengths=lengths.data_ptr())
         source.positions, source.states = _data(positions), states.data_ptr()
         memory = Memory(states, None if lengths_B is None or bool((lengths == length).all()) else lengths_B)
@@ -147,8 +147,10 @@ class NativeModel:
             segments: PhraseSegments = self.model.phrases.begin(source_BS, lengths, phrase_sizes_BP).segments
             sizes = segments.sizes_BP.contiguous()
             _require_phrases(sizes, lengths)
-            vectors = torch.zeros(program.num_phrase_mixtures, *sizes.shape, program.width)
-            mixed = torch.zeros(program.num_token_mixtures, *states.shape)
+            vectors = torch.zeros(
+                program.num_phrase_mixtures, *sizes.shape, program.width, dtype=torch.float32, device="cpu"
+            )
+            mixed = torch.zeros(program.num_token_mixtures, *states.shape, dtype=torch.float32, device="cpu")
             source.phrases, source.sizes = sizes.shape[1], sizes.data_ptr()
             source.vectors, source.mixed = vectors.data_ptr(), mixed.data_ptr()
             memory.mixed = list(mixed) or None
@@ -156,7 +158,7 @@ class NativeModel:
             memory.phrases = PhraseMemory(of_layers, sizes, segments.visibility)
         if isinstance(self.model.encoder, RecurrentEncoder) and self.model.encoder.keep_final:
             parts = 2 if program.recurrence[0].layers[0].forwards.gates == GATES["lstm"] else 1
-            final = torch.empty(sentences, program.num_layers, parts, program.width)
+            final = torch.empty(sentences, program.num_layers, parts, program.width, dtype=torch.float32, device="cpu")
             source.final = final.data_ptr()
             memory.final = [tuple(state.unbind(1)) for state in final.unbind(1)]
         check(self._compiled.parts.library.pl_encode(addressof(program), addressof(source)))
@@ -170,7 +172,7 @@ class NativeModel:
         x, parts = joined_BSI.flatten(0, 1).contiguous(), self._compiled.parts
         for number, matrix in enumerate(self._compiled.fertility, 1):
             _require(x, torch.float32, (len(x), matrix.k))
-            y = torch.empty(len(x), matrix.n)
+            y = torch.empty(len(x), matrix.n, dtype=torch.float32, device="cpu")
             activation = ACTIVATIONS["linear" if number == len(self._compiled.fertility) else "relu"]
             parts.library.pl_multiply(parts.variant, byref(matrix), x.data_ptr(), len(x), activation, y.data_ptr())
             x = y
@@ -209,7 +211,11 @@ class NativeState:
 
     def _read(self, memory: Memory, model: Any) -> None:
         sentences, length, _ = memory.states_BSD.shape
-        lengths = torch.full((sentences,), length) if memory.lengths_B is None else memory.lengths_B.contiguous()
+        lengths = (
+            torch.full((sentences,), length, device="cpu")
+            if memory.lengths_B is None
+            else memory.lengths_B.contiguous()
+        )
         _require(lengths, torch.int64, (sentences,))
         if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
             raise IndexError("a length is outside the batch")
@@ -256,11 +262,11 @@ class NativeState:
     def advance(self, tokens_R: Tensor, embedding: Any) -> tuple[Tensor, Tensor | None]:
         """Feed one token to every row: hidden states (R, D), and λ_word and λ_phrase (R, 2) of a model with a gate."""
         program = self._compiled.decoder
-        hidden = torch.empty(self.rows, program.width)
+        hidden = torch.empty(self.rows, program.width, dtype=torch.float32, device="cpu")
         tokens = tokens_R.contiguous()
         _require(tokens, torch.int64, (self.rows,))
         position = _positions(embedding, self.step, 1)
-        gate = torch.empty(self.rows, 2) if self.has_gate else None
+        gate = torch.empty(self.rows, 2, dtype=torch.float32, device="cpu") if self.has_gate else None
         check(self._library.pl_step(self._handle, tokens.data_ptr(), _data(position), hidden.data_ptr(), _data(gate)))
         self.step += 1
         return hidden, gate
@@ -276,12 +282,12 @@ class NativeState:
         """From one hypothesis a sentence to `beam` equal ones."""
         assert self.beam == 1
         self.beam = beam
-        self.reorder(torch.arange(self.rows).repeat_interleave(beam))
+        self.reorder(torch.arange(self.rows, device="cpu").repeat_interleave(beam))
 
     def keep(self, sentences_B: Tensor) -> None:
         """Keep these sentences only, with all their hypotheses, in this order."""
         if self.beam > 1:
-            sentences_B = (sentences_B[:, None] * self.beam + torch.arange(self.beam)).flatten()
+            sentences_B = (sentences_B[:, None] * self.beam + torch.arange(self.beam, device="cpu")).flatten()
         self.reorder(sentences_B)
 
 
@@ -325,11 +331,11 @@ class NativeOutput:
         rows, count = len(hidden_RD), min(count, output.classes.n)
         hidden = hidden_RD.contiguous()
         _require(hidden, torch.float32, (rows, output.first.k or output.classes.k))
-        log_probs = torch.empty(rows, count, dtype=torch.float64)
-        ids = torch.empty(rows, count, dtype=torch.int64)
+        log_probs = torch.empty(rows, count, dtype=torch.float64, device="cpu")
+        ids = torch.empty(rows, count, dtype=torch.int64, device="cpu")
         of_gold = None
         if gold_R is not None:
-            gold_R, of_gold = gold_R.contiguous(), torch.empty(rows, dtype=torch.float64)
+            gold_R, of_gold = gold_R.contiguous(), torch.empty(rows, dtype=torch.float64, device="cpu")
             _require(gold_R, torch.int64, (rows,))
         if not isinstance(self.eager, WordOrPhraseOutput):
             gate_R2 = None

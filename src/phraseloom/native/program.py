@@ -158,7 +158,7 @@ def _cell(parts: Parts, cell: Cell, *, fed: int = 0) -> CellStruct:
         struct.fed = parts.matrix(cell.input_weight[:, split:])
     bias = None
     if type(cell) is GRUCell:
-        bias = torch.cat([torch.zeros(2 * cell.width), cell.candidate_bias.detach()])
+        bias = torch.cat([torch.zeros(2 * cell.width, dtype=torch.float32, device="cpu"), cell.candidate_bias.detach()])
     struct.hidden = parts.matrix(cell.hidden_weight, bias)
     return struct
 
@@ -176,7 +176,7 @@ def output_program(parts: Parts, output: Any, *, gated: bool) -> OutputStruct:
         )
         matrices = [parts.matrix(linear.weight, linear.bias) for linear in linears]
         struct.first, struct.second = matrices[0], matrices[1] if len(matrices) > 1 else MatrixStruct()
-        bias = torch.zeros(len(output.table))
+        bias = torch.zeros(len(output.table), dtype=torch.float32, device="cpu")
         bias[list(output.forbidden)] = float("-inf")
         struct.classes, struct.first_phrase = parts.matrix(output.table.rows_VM, bias), output.table.first_phrase
     else:
@@ -388,7 +388,7 @@ def _scaled(
     weight: Tensor, bias: Tensor | None, queries: tuple[WindowOutput, ...], size: int
 ) -> tuple[Tensor, Tensor | None]:
     """The packed matrix and its bias with the scales of the query windows."""
-    scales = torch.ones(len(weight))
+    scales = torch.ones(len(weight), dtype=torch.float32, device="cpu")
     for window in (window for output in queries for window in output.windows):
         for column in window.columns:
             scales[column : column + (window.last - window.first) * size] = window.scale
