@@ -112,8 +112,7 @@ def watched(clock: Clock) -> Iterator[None]:
     places: list[tuple[Any, str, str]] = [
         (likelihood, "segmentations", "dynamic program"),
         (ResidualCells, "step", "segments forward"),
-        (Softmax, "log_normalizers", "softmax forward"),
-        (Softmax, "scores", "softmax forward"),
+        (Softmax, "log_probs", "softmax forward"),
         (Gradient, "add", "softmax again, with gradient"),
         (torch.autograd, "grad", "segments backward"),
     ]

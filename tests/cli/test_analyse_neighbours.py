@@ -99,8 +99,8 @@ def test_two_models(folder: Path, command: Command, tmp_path: Path) -> None:
 def test_json_of_one_model_and_a_compressed_text(folder: Path, command: Command, tmp_path: Path) -> None:
     files = []
     for name in ("text", "text.gz"):
-        run(command, folder, folder / "a", "--text", folder / name, "--json", tmp_path / name)
-        files.append(json.loads((tmp_path / name).read_bytes()))
+        run(command, folder, folder / "a", "--text", folder / name, "--json", tmp_path / f"{name}.json")
+        files.append(json.loads((tmp_path / f"{name}.json").read_bytes()))
     assert files[0].pop("text") == str(folder / "text") and files[1].pop("text") == str(folder / "text.gz")
     assert files[0] == files[1] and "overlap" not in files[0] and "shared" not in files[0]["tokens"][0]
 

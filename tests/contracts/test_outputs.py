@@ -41,6 +41,11 @@ def of_table(kind: str, **options: Any) -> Callable[[], Any]:
     return lambda: OUTPUTS[kind](table(), width=WIDTH, forbidden=(PAD, BOS), **chosen).double()
 
 
+def of_words(lambda_N: Tensor) -> Tensor:
+    """A gate (N, 2) of λ_word."""
+    return torch.stack((lambda_N, 1 - lambda_N), 1)
+
+
 class Gated(nn.Module):
     """An output with λ_word in column D of the hidden vectors, so that every case takes one tensor."""
 
@@ -62,7 +67,7 @@ class Gated(nn.Module):
 
     @staticmethod
     def share(h: Tensor) -> Tensor | None:
-        return h[:, WIDTH] if h.shape[1] > WIDTH else None
+        return of_words(h[:, WIDTH]) if h.shape[1] > WIDTH else None
 
 
 CASES: dict[str, Callable[[], Any]] = {"softmax": softmax}
@@ -224,7 +229,7 @@ def test_a_mixture_gives_each_table_its_share() -> None:
     output.table.rows_VM[4:] = output.table.rows_VM[4]
     output.table.rows_VM[UNK] = output.table.rows_VM[EOS] = output.table.rows_VM[4]
     gates = torch.tensor([0.0, 0.25, 0.9, 1.0], dtype=torch.float64)
-    p = output.log_probs(hidden("continuous", 4), gates).exp()
+    p = output.log_probs(hidden("continuous", 4), of_words(gates)).exp()
     words, phrases = p[:, :FIRST_PHRASE].sum(1), p[:, FIRST_PHRASE:].sum(1)
     num_words, num_phrases = FIRST_PHRASE - 2, SIZE - FIRST_PHRASE
     expected = gates * num_words / (gates * num_words + (1 - gates) * num_phrases)
@@ -278,12 +283,12 @@ def test_gate_scores_with_log_c_rank_words_in_half_precision_too(score: str, dty
     torch.manual_seed(0)
     words, rows = 1500, nn.functional.normalize(torch.randn(2000, 300), dim=-1)
     output = OUTPUTS["word_or_phrase"](TargetTable(rows, words), width=32, score=score).eval()
-    h, share = 3 * torch.randn(50, 32), torch.rand(50)
+    h, gate = 3 * torch.randn(50, 32), of_words(torch.rand(50))
     with torch.inference_mode():
-        exact, best = output.candidates(h, 1, share)
+        exact, best = output.candidates(h, 1, gate)
         with torch.autocast("cpu", dtype=dtype):
-            log_p, ids = output.candidates(h, 1, share)
-            assert output.scores(h, share).dtype == torch.float32
+            log_p, ids = output.candidates(h, 1, gate)
+            assert output.scores(h, gate).dtype == torch.float32
     assert (ids == best).double().mean() > 0.9
     torch.testing.assert_close(log_p, exact, rtol=0.02, atol=0.1)
 
