@@ -15,13 +15,14 @@ from tests.analysis.explain_kinds import joined_tokenizer, translator_of
 from tests.decoding.conftest import lines_of_words
 from tests.helpers import LINES, in_turn, tiny_tokenizer
 
+from phraseloom.analysis.explain.sentence import explain
 from phraseloom.decoding.ensemble import Ensemble, Member, average, build_ensemble
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
 from phraseloom.layers.table import TargetTable
 from phraseloom.models import tasks
 from phraseloom.models.store import save_model
-from phraseloom.options.decoding import EnsembleMean
+from phraseloom.options.decoding import DecodingConfig, EnsembleMean
 from phraseloom.options.model import ModelConfig
 from phraseloom.options.text import SentencepieceConfig, TextConfig
 from phraseloom.outputs import ContinuousOutput
@@ -203,3 +204,25 @@ def test_set_gate_reaches_every_model_with_a_gate() -> None:
     [after] = ensemble.score(["the old man"], ["the old_man sleeps"])
     assert [one.output.score for one in (without, gated, other)] == ["mixture", "density", "density"]
     assert after.log_prob != before.log_prob
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_gate_options_of_a_call_are_its_own(together: bool) -> None:
+    """A stream keeps its own while others translate; each translator of a model scores and explains with its own."""
+    tokenizer = joined_tokenizer()
+    models = [translator_of("gate", tokenizer, seed=seed).model for seed in (1, 2)]
+    model = build_ensemble([Member("m", one, tokenizer, None) for one in models])[0] if together else models[0]
+    line, target, tempered = "the old man sleeps .", "the old_man sleeps", {"phrase_odds": 1e6, "gate_weight": 5.0}
+    plain = Translator(model, tokenizer, DecodingConfig(beam=1, max_length={"factor": 0.0, "constant": 4}))
+    before, [scored] = plain.translate([line]), plain.score([line], [target])
+    alone = plain.translate([line], **tempered)
+    stream = plain.stream(line, **tempered)
+    assert plain.translate([line]) == before != alone
+    assert "".join(stream) == alone[0].text
+    gate = explain({"m": plain.first_model()}, [line], [target])["sentences"][0]["views"][0]["gate"]
+    other = plain.with_options(**tempered)
+    assert plain.score([line], [target]) == [scored] != other.score([line], [target])
+    other = plain.with_options(**tempered)
+    for translator, is_plain in ((plain, True), (other, False)):
+        shown = explain({"m": translator.first_model()}, [line], [target])["sentences"][0]["views"][0]["gate"]
+        assert (shown == gate) == is_plain

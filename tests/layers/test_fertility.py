@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from phraseloom.layers.fertility import Fertility
+from phraseloom.layers.fertility import Fertility, Tempering
 
 
 def made(classes: int = 4, inputs: str = "both", widths: tuple[int, ...] = (7, 6)) -> Fertility:
@@ -93,11 +93,7 @@ def test_the_odds_of_a_phrase_are_multiplied_and_weighed(classes: int) -> None:
     before = module.gate(logits)
     assert torch.equal(before, Fertility.shares(module.calibrate(logits)))
     for odds, weight in ((0.25, 1.0), (0.5, 1.0), (0.5, 0.3), (7.0, 2.0)):
-        module.set_gate(odds, weight)
-        after = module.gate(logits)
+        after = module.gate(logits, Tempering(odds, weight))
         assert torch.allclose(after.sum(-1), torch.ones(3, dtype=torch.float64))
         assert torch.allclose(after[:, 1] / after[:, 0], (odds * before[:, 1] / before[:, 0]) ** weight, rtol=1e-5)
-    module.set_gate(4.0, 0.0)
-    assert torch.equal(module.gate(logits), torch.full_like(before, 0.5))
-    module.set_gate(1.0, 1.0)
-    assert torch.equal(module.gate(logits), before)
+    assert torch.equal(module.gate(logits, Tempering(4.0, 0.0)), torch.full_like(before, 0.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pydantic
@@ -11,6 +12,7 @@ import torch
 from phraseloom.config import validate
 from phraseloom.data.tensors import make_batch
 from phraseloom.errors import ConfigError, ModelError
+from phraseloom.layers.fertility import Tempering
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.models.translation import TranslationModel
@@ -72,20 +74,20 @@ def test_a_phrase_that_the_gate_hardly_allows_has_its_probability(odds: float, w
     model = built(**transformer, output={**OUTPUT, "fertility": {"classes": 2, "widths": [8]}})
     assert model.fertility is not None
     model.fertility.maps[-1].bias[0] = 4.0  # of a word
-    model.fertility.set_gate(odds, weight)
+    score = partial(model.score, tempering=Tempering(odds, weight))
     sources = [[4, 5, 6], [7, 8, 4, 5, 6, 7, 8, 5, 6], [5] * 12]
     targets = [[6, 4], [7, 8, 6], [5, 8]]  # from 6 on phrases
-    exact = model.score(make_batch(sources, targets))
+    exact = score(make_batch(sources, targets))
     assert exact.min() < -weight
     model.float()
-    together = model.score(make_batch(sources, targets))
+    together = score(make_batch(sources, targets))
     with torch.autocast("cpu", torch.bfloat16):
-        reduced = model.score(make_batch(sources, targets))
+        reduced = score(make_batch(sources, targets))
     assert reduced.dtype == torch.float32
     assert torch.allclose(together.double(), exact, atol=1e-4)
     assert torch.allclose(reduced.double(), exact, atol=0.3)
     for row, source, target in zip(together, sources, targets, strict=True):
-        [alone] = model.score(make_batch([source], [target]))
+        [alone] = score(make_batch([source], [target]))
         assert torch.allclose(row[: len(alone)], alone, atol=1e-4)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from phraseloom.data.tensors import Batch
 from phraseloom.errors import UsageError
+from phraseloom.layers.fertility import AS_TRAINED, Tempering
 from phraseloom.options.decoding import EnsembleMean
 from phraseloom.outputs import ContinuousOutput, DecoderOutput
 from phraseloom.outputs.topk import best_columns
@@ -108,19 +109,25 @@ class Ensemble(nn.Module):
         return any(getattr(model, "needs_phrases", False) for model in self.models)
 
     def encode(
-        self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor | None,
+        phrase_sizes_BP: Tensor | None = None,
+        *,
+        tempering: Tempering = AS_TRAINED,
     ) -> EnsembleMemory:
-        """Source ids with EOS → the memory of each model."""
-        return EnsembleMemory([model.encode(source_BS, lengths_B, phrase_sizes_BP) for model in self.models])
+        """Source ids with EOS → the memory of each model; `tempering` is for the gate of each model that has one."""
+        source = (source_BS, lengths_B, phrase_sizes_BP)
+        return EnsembleMemory([model.encode(*source, tempering=tempering) for model in self.models])
 
     def decode(self, target_in_BT: Tensor, memory: EnsembleMemory, *, keep_weights: bool = False) -> DecoderOutput:
         """The decoder output of the first model."""
         output: DecoderOutput = self.models[0].decode(target_in_BT, memory.parts[0], keep_weights=keep_weights)
         return output
 
-    def score(self, batch: Batch) -> Tensor:
+    def score(self, batch: Batch, *, tempering: Tempering = AS_TRAINED) -> Tensor:
         """log p of every target token, (B, T); zero beyond the length."""
-        return average([model.score(batch) for model in self.models], self.mean)
+        return average([model.score(batch, tempering=tempering) for model in self.models], self.mean)
 
     def start(self, memory: EnsembleMemory, *, beam: int, max_length: int) -> EnsembleState:
         """The state of each model before the first step."""

@@ -12,6 +12,8 @@ from torch import Tensor
 from phraseloom.decoding.cancellation import ShouldCancel
 from phraseloom.decoding.penalties import LengthPenalty, NoPenalty
 from phraseloom.errors import ModelError
+from phraseloom.layers.fertility import Tempering
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.outputs import DecoderOutput
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -179,6 +181,11 @@ def ban(log_probs: Tensor, tokens: Tensor, banned: tuple[int, ...]) -> Tensor:
     for token in banned:
         result.masked_fill_(tokens == token, NEVER)
     return result
+
+
+def tempering_of(config: DecodingConfig) -> Tempering:
+    """How these options temper the gate between words and phrases, if the model has one."""
+    return Tempering(config.phrase_odds, config.gate_weight)
 
 
 def refuse_nan(values: Tensor) -> None:

@@ -13,7 +13,7 @@ from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.cancellation import ShouldCancel
 from phraseloom.decoding.constrained import constrained_search
 from phraseloom.decoding.ensemble import averaged
-from phraseloom.decoding.limits import Hypothesis, Limits, Sampling, SearchOptions
+from phraseloom.decoding.limits import Hypothesis, Limits, Sampling, SearchOptions, tempering_of
 from phraseloom.decoding.mbr import expected_similarity
 from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.penalties import build_penalty
@@ -52,7 +52,7 @@ def search_pieces(
     with torch.inference_mode(), arithmetic(config.precision, device):
         model = averaged(model, config.ensemble_mean)
         searched = fast(model, config.kernels if config.precision == "fp32" else "eager")
-        memory = encode_pieces(searched, pieces, device)
+        memory = encode_pieces(searched, pieces, config, device)
         limits, options = limits_of(pieces, config, device), search_options(tokenizer, pieces, config, should_cancel)
         trackers = [p.tracker for p in pieces if p.tracker is not None]
         if trackers:
@@ -67,12 +67,12 @@ def search_pieces(
         return link_pieces(model, tokenizer, pieces, n_best, memory, config, alignments=alignments)
 
 
-def encode_pieces(model: Any, pieces: Sequence[Piece], device: torch.device) -> Any:
-    """The memory of the model for these pieces."""
+def encode_pieces(model: Any, pieces: Sequence[Piece], config: DecodingConfig, device: torch.device) -> Any:
+    """The memory of the model for these pieces, with the gate of these options."""
     phrases = [p.phrases for p in pieces if p.phrases is not None] or None
     batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(device)
     lengths_B = batch.source_lengths_B if batch.is_source_padded else None
-    return model.encode(batch.source_BS, lengths_B, batch.phrase_sizes_BP)
+    return model.encode(batch.source_BS, lengths_B, batch.phrase_sizes_BP, tempering=tempering_of(config))
 
 
 def limits_of(pieces: Sequence[Piece], config: DecodingConfig, device: torch.device) -> Limits:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from phraseloom.data.tensors import make_batch
+from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
-from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.limits import refuse_nan, tempering_of
 from phraseloom.decoding.penalties import LengthPenalty
 from phraseloom.options.decoding import DecodingConfig, GenerationConfig
 
@@ -54,7 +56,8 @@ def score_pairs(
     result: list[list[float]] = [[0.0] for _ in pairs]
     real = [i for i, (s, t) in enumerate(pairs) if len(s) or len(t)]
     sizes = None if phrases is None else [phrases[i] for i in real]
-    for i, row in zip(real, _score(model, [pairs[i] for i in real], config, device, sizes), strict=True):
+    score = partial(model.score, tempering=tempering_of(config))
+    for i, row in zip(real, _score(score, [pairs[i] for i in real], config, device, sizes), strict=True):
         result[i] = row
     return result
 
@@ -66,11 +69,15 @@ def score_lines(
 
     A blank line has the probability of EOS as its first token.
     """
-    return _score(model, [((), line) for line in lines], config, device)
+    return _score(model.score, [((), line) for line in lines], config, device)
 
 
 def _score(
-    model: Any, pairs: Sequence[Pair], config: Config, device: torch.device, phrases: list[list[int]] | None = None
+    score: Callable[[Batch], Tensor],
+    pairs: Sequence[Pair],
+    config: Config,
+    device: torch.device,
+    phrases: list[list[int]] | None = None,
 ) -> list[list[float]]:
     workers = num_workers(config.workers, device)
     sizes = [max(len(s) for s in pair) + 1 for pair in pairs]
@@ -82,7 +89,7 @@ def _score(
         with torch.inference_mode():
             phrase_sizes = None if phrases is None else [phrases[i] for i in batch]
             tensors = make_batch([s for s, _ in chosen], [t for _, t in chosen], phrase_sizes).to(device)
-            log_probs_BT = model.score(tensors)
+            log_probs_BT = score(tensors)
             refuse_nan(log_probs_BT)
         return [row[: len(t) + 1] for row, (_, t) in zip(log_probs_BT.double().tolist(), chosen, strict=True)]
 

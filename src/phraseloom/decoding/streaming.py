@@ -117,7 +117,7 @@ def _steps(
     model = averaged(model, config.ensemble_mean)
     searched = fast(model, config.kernels if config.precision == "fp32" else "eager")
     with arithmetic(config.precision, device):
-        memory = encode_pieces(searched, [piece], device)
+        memory = encode_pieces(searched, [piece], config, device)
     options = search_options(tokenizer, [piece], config, should_cancel)
     search = greedy_steps if options.sampling is None else sample_steps
     steps = search(searched, memory, limits_of([piece], config, device), options)

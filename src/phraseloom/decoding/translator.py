@@ -72,7 +72,6 @@ class Translator:
         self.segmenter = segmenter if needs_phrases(model) else None
         self._lexicons: dict[str, dict[str, str]] = {}
         self._splitter: SentenceSplitter | None = None
-        _settle_gate(model, self.config)
 
     @classmethod
     def from_pretrained(
@@ -130,10 +129,11 @@ class Translator:
     def set_gate(
         self, *, score: GateScore | None = None, phrase_odds: float | None = None, weight: float | None = None
     ) -> None:
-        """Change how the gate weighs words and phrases, of each model in memory that has one; None leaves it as it is.
+        """Change how the gate weighs words and phrases; None leaves it as it is.
 
-        `score`: see `outputs/continuous.py`; `phrase_odds` and `weight` are the options `phrase_odds` and `gate_weight`. Raises
-        ModelError for a model without a fertility module, ConfigError for a number out of range.
+        `score`: see `outputs/continuous.py`; it changes each model in memory that has a gate. `phrase_odds` and `weight` are
+        the options `phrase_odds` and `gate_weight` of this translator. Raises ModelError for a model without a fertility
+        module, ConfigError for a number out of range.
         """
         given = {"phrase_odds": phrase_odds, "gate_weight": weight}
         self._require_gate()
@@ -149,12 +149,10 @@ class Translator:
             raise ModelError("this model has no gate between words and phrases", hint=hint)
 
     def _configured(self, options: dict[str, Any]) -> DecodingConfig:
-        """The options with some replaced; the gate follows them. Raises ConfigError, and ModelError if there is no gate."""
+        """The options with some replaced. Raises ConfigError, and ModelError for options of a gate that is not there."""
         if options.keys() & {"phrase_odds", "gate_weight"}:
             self._require_gate()
-        config = _with(self.config, options)
-        _settle_gate(self.model, config)
-        return config
+        return _with(self.config, options)
 
     @property
     def can_align(self) -> bool:
@@ -514,12 +512,6 @@ def _gate_of(model: Any) -> Fertility | None:
     """The fertility module that weighs words and phrases; None if the model has no gate."""
     is_gated = isinstance(getattr(model, "output", None), WordOrPhraseOutput)
     return getattr(model, "fertility", None) if is_gated else None
-
-
-def _settle_gate(model: Any, config: DecodingConfig) -> None:
-    """Let the gate of each model follow the options, for what is encoded from now on."""
-    for gate in filter(None, map(_gate_of, _models(model))):
-        gate.set_gate(config.phrase_odds, config.gate_weight)
 
 
 def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:

@@ -8,8 +8,8 @@
 in the loss, FFNN learns log(s_c w_c) + log p(c | e), so shift_c = log(s_c w_c) (Elkan 2001). At the setting of the released
 program and a share of phrases of 1.6 %, this is a factor of 184 in the odds. Without a shift φ is what FFNN says.
 
-The decoder's scores know how often phrases occur, so the gate may count that twice. `set_gate` weighs it: a phrase then has the
-odds (o · odds of φ)^w. With o = 1 / (the odds of a phrase in the text), a w near 0 has no influence.
+The decoder's scores know how often phrases occur, so the gate may count that twice. A `Tempering` weighs it: a phrase then has
+the odds (o · odds of φ)^w. With o = 1 / (the odds of a phrase in the text), a w near 0 has no influence.
 
 Park and Tsvetkov 2019, §2.3. A decoder with attention a_e writes a word with λ_word = Σ_e a_e · (word share of e), and a
 phrase with λ_phrase = Σ_e a_e · (1 - word share of e). Both are carried along: 1 - λ_word would be rounding where it is small.
@@ -20,12 +20,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 WORD_CLASSES = {4: 2, 2: 1}
 """By the number of classes: how many of the first classes mean at most one word."""
+
+
+class Tempering(NamedTuple):
+    """Multiply the odds of a phrase by `odds` > 0, then raise them to the power of `weight`; 1 and 1 leave them as trained."""
+
+    odds: float = 1.0
+    weight: float = 1.0
+
+
+AS_TRAINED = Tempering()
 
 
 class Fertility(nn.Module):
@@ -51,7 +62,6 @@ class Fertility(nn.Module):
         self.classes, self.inputs, self.width = classes, inputs, read[inputs]
         self.shift_C: Tensor
         self.register_buffer("shift_C", torch.zeros(classes), persistent=False)
-        self.phrase_odds = self.gate_weight = 1.0
         if shift:
             self.set_shift(shift)
         self.maps = nn.ModuleList(nn.Linear(*sizes) for sizes in pairwise([self.width, *widths, classes]))
@@ -61,13 +71,6 @@ class Fertility(nn.Module):
         if len(shift) != self.classes:
             raise ValueError(f"a shift of {len(shift)} numbers for {self.classes} classes")
         self.shift_C = torch.tensor(shift, dtype=torch.float32, device=self.shift_C.device)
-
-    def set_gate(self, odds: float, weight: float) -> None:
-        """From now on, multiply the odds of a phrase, for every token, by `odds` > 0, and raise them to the power of `weight`.
-
-        1 and 1 are the module as it was trained. Only `gate` changes.
-        """
-        self.phrase_odds, self.gate_weight = odds, weight
 
     def reset(self) -> None:
         """Draw the parameters again, as torch's Linear does."""
@@ -96,13 +99,14 @@ class Fertility(nn.Module):
         """Trained logits (…, C) less the shift; at least float32."""
         return logits_BSC - self.shift_C
 
-    def gate(self, logits_BSC: Tensor) -> Tensor:
-        """Trained logits (…, S, C) → (…, S, 2): the `shares` as the decoder reads them (`set_gate`)."""
+    def gate(self, logits_BSC: Tensor, tempering: Tempering = AS_TRAINED) -> Tensor:
+        """Trained logits (…, S, C) → (…, S, 2): the `shares` as the decoder reads them."""
         logits_BSC = self.calibrate(logits_BSC)
-        if self.phrase_odds == self.gate_weight == 1:
+        if tempering == AS_TRAINED:
             return self.shares(logits_BSC)
         words, phrases = logits_BSC.tensor_split((WORD_CLASSES[self.classes],), -1)
-        log_odds = self.gate_weight * (phrases.logsumexp(-1) - words.logsumexp(-1) + math.log(self.phrase_odds))
+        log_odds = phrases.logsumexp(-1) - words.logsumexp(-1) + math.log(tempering.odds)
+        log_odds = tempering.weight * log_odds
         return torch.stack((-log_odds, log_odds), -1).sigmoid()
 
     @staticmethod

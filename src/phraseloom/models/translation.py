@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from phraseloom.data.tensors import Batch
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
-from phraseloom.layers.fertility import Fertility
+from phraseloom.layers.fertility import AS_TRAINED, Fertility, Tempering
 from phraseloom.layers.packed import expect_changes
 from phraseloom.layers.recurrent import under_autocast
 from phraseloom.layers.table import TableEmbedding
@@ -79,14 +79,21 @@ class TranslationModel(nn.Module):
         """Whether you must pass the phrases of a source, because they do not follow from its length."""
         return self.phrases is not None and self.phrases.segmenter is None
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
+    def encode(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor | None,
+        phrase_sizes_BP: Tensor | None = None,
+        *,
+        tempering: Tempering = AS_TRAINED,
+    ) -> Memory:
         """Source ids with EOS, right-padded, and their real lengths (including EOS) → memory.
 
-        `phrase_sizes_BP` (see `Batch`) is read only if the model `needs_phrases`.
+        `phrase_sizes_BP` (see `Batch`) is read only if the model `needs_phrases`, `tempering` only if it has a gate.
         """
         if lengths_B is not None and lengths_B.device.type == "cpu" and bool((lengths_B == source_BS.shape[1]).all()):
             lengths_B = None  # a device is not asked: masks that hide nothing change nothing
-        return self._encode(source_BS, lengths_B, phrase_sizes_BP)[0]
+        return self._encode(source_BS, lengths_B, phrase_sizes_BP, tempering=tempering)[0]
 
     def _encode(
         self,
@@ -94,6 +101,7 @@ class TranslationModel(nn.Module):
         lengths_B: Tensor | None,
         phrase_sizes_BP: Tensor | None,
         attention_weights: list[Tensor] | None = None,
+        tempering: Tempering = AS_TRAINED,
     ) -> tuple[Memory, PhraseLevels | None]:
         levels = None if self.phrases is None else self.phrases.begin(source_BS, lengths_B, phrase_sizes_BP)
         if levels is not None and attention_weights is not None:
@@ -103,7 +111,7 @@ class TranslationModel(nn.Module):
         memory = Memory(states, lengths_B, final=final)
         if self.fertility is not None and not self.training:  # training fits it on its own
             logits_BSC = self.fertility.classify(self.fertility.join(embedded_BSE, states))
-            memory.shares_BS2 = self.shares(logits_BSC, lengths_B)
+            memory.shares_BS2 = self.shares(logits_BSC, lengths_B, tempering)
         if self.phrases is not None and levels is not None:
             memory.mixed = self.phrases.token_states(levels)
             memory.phrases = self.phrases.memory(levels, len(self.decoder.layers))
@@ -117,13 +125,13 @@ class TranslationModel(nn.Module):
         embedded_BSE = self.source_embedding(source_BS)
         return embedded_BSE, self.encoder(embedded_BSE, lengths_B, phrases=levels)[0]
 
-    def shares(self, logits_BSC: Tensor, lengths_B: Tensor | None) -> Tensor:
+    def shares(self, logits_BSC: Tensor, lengths_B: Tensor | None, tempering: Tempering = AS_TRAINED) -> Tensor:
         """How likely each source token gives a word and a phrase, (B, S, 2), from the trained logits of its classes.
 
         EOS counts as a word. At least float32.
         """
         assert self.fertility is not None
-        words_BS, phrases_BS = self.fertility.gate(logits_BSC).unbind(-1)
+        words_BS, phrases_BS = self.fertility.gate(logits_BSC, tempering).unbind(-1)
         ends = words_BS.shape[1] if lengths_B is None else lengths_B[:, None]
         beyond_BS = torch.arange(words_BS.shape[1], device=words_BS.device)[None] >= ends - 1
         return torch.stack((words_BS.masked_fill(beyond_BS, 1.0), phrases_BS.masked_fill(beyond_BS, 0.0)), -1)
@@ -192,13 +200,15 @@ class TranslationModel(nn.Module):
         memory, decoded = self._decode_batch(batch)
         return {"encoder": memory.states_BSD, "decoder": decoded.hidden}
 
-    def score(self, batch: Batch) -> Tensor:
+    def score(self, batch: Batch, *, tempering: Tempering = AS_TRAINED) -> Tensor:
         """log p of every target token, (B, T); zero beyond the length. Their sum is the score of the translation."""
-        return log_probs(self.output, self._decode_batch(batch)[1], batch)
+        return log_probs(self.output, self._decode_batch(batch, tempering=tempering)[1], batch)
 
-    def _decode_batch(self, batch: Batch, *, keep_weights: bool = False) -> tuple[Memory, DecoderOutput]:
+    def _decode_batch(
+        self, batch: Batch, *, keep_weights: bool = False, tempering: Tempering = AS_TRAINED
+    ) -> tuple[Memory, DecoderOutput]:
         lengths_B = batch.source_lengths_B if batch.is_source_padded else None
-        memory, _ = self._encode(batch.source_BS, lengths_B, batch.phrase_sizes_BP)
+        memory, _ = self._encode(batch.source_BS, lengths_B, batch.phrase_sizes_BP, tempering=tempering)
         return memory, self.decode(batch.target_in_BT, memory, keep_weights=keep_weights)
 
     def start(self, memory: Memory, *, beam: int = 1, max_length: int = 64) -> DecoderState:

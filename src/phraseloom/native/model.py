@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from phraseloom.errors import UsageError
 from phraseloom.layers.attention.multihead import MultiHeadAttention
+from phraseloom.layers.fertility import AS_TRAINED, Tempering
 from phraseloom.layers.segments import PhraseSegments
 from phraseloom.models.decoder import Memory
 from phraseloom.models.language_model import LanguageModel
@@ -125,11 +126,18 @@ class NativeModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
+    def encode(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor | None,
+        phrase_sizes_BP: Tensor | None = None,
+        *,
+        tempering: Tempering = AS_TRAINED,
+    ) -> Memory:
         """See `TranslationModel.encode`."""
         program = self._compiled.encoder
         if program is None:
-            memory: Memory = self.model.encode(source_BS, lengths_B, phrase_sizes_BP)
+            memory: Memory = self.model.encode(source_BS, lengths_B, phrase_sizes_BP, tempering=tempering)
             return memory
         sentences, length = source_BS.shape
         tokens = source_BS.contiguous()
@@ -164,7 +172,7 @@ class NativeModel:
         check(self._compiled.parts.library.pl_encode(addressof(program), addressof(source)))
         if self.model.fertility is not None:
             logits_BSC = self._fertility(self.model.fertility.join(self.model.source_embedding(source_BS), states))
-            memory.shares_BS2 = self.model.shares(logits_BSC, memory.lengths_B)
+            memory.shares_BS2 = self.model.shares(logits_BSC, memory.lengths_B, tempering)
         return memory
 
     def _fertility(self, joined_BSI: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from phraseloom.errors import ModelError
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.feedforward import dropout
+from phraseloom.layers.fertility import AS_TRAINED, Tempering
 from phraseloom.layers.initialisation import initialise, xavier_uniform
 from phraseloom.layers.packed import Packed, can_pack, expect_changes
 from phraseloom.layers.recurrent import CELLS, Cell
@@ -160,10 +161,18 @@ class SegmentalModel(nn.Module):
         """Whether a segment also depends on the words before it."""
         return self.decoder.history is not None
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
+    def encode(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor | None,
+        phrase_sizes_BP: Tensor | None = None,
+        *,
+        tempering: Tempering = AS_TRAINED,
+    ) -> Memory:
         """Source ids with EOS and their lengths (including EOS) → memory without EOS: states (B, S-1, D), lengths 0 … S-1.
 
-        The states have at least one position, even if no source has a word; lengths are None if nothing is padded.
+        The states have at least one position, even if no source has a word; lengths are None if nothing is padded. There are
+        no phrases and no gate: the last two arguments are not read.
         """
         words_B = source_BS.new_full((len(source_BS),), source_BS.shape[1]) if lengths_B is None else lengths_B
         words_B = words_B - 1
@@ -223,7 +232,7 @@ class SegmentalModel(nn.Module):
         """The states of the encoder, (B, S-1, D), for a batch."""
         return {"encoder": self.encode(batch.source_BS, batch.source_lengths_B).states_BSD}
 
-    def score(self, batch: Batch) -> Tensor:
+    def score(self, batch: Batch, *, tempering: Tempering = AS_TRAINED) -> Tensor:
         """log p of every target token given those before it, with EOS, (B, T); zero beyond the length. Without a gradient.
 
         Their sum is log p(y | x) over all segmentations; -inf at the token that makes a translation impossible.

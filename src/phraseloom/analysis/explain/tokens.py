@@ -19,7 +19,7 @@ from phraseloom.analysis.explain.text import ExplainedPair
 from phraseloom.analysis.fertility import NAMES
 from phraseloom.analysis.heatmap import PHRASE_USES, tokens_of
 from phraseloom.data.tensors import Batch
-from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.limits import refuse_nan, tempering_of
 from phraseloom.errors import plural
 from phraseloom.layers.reordering import ReorderedEncoder
 from phraseloom.models.encoder import TransformerEncoder
@@ -58,7 +58,7 @@ def fill_view(
         view |= attention_links(translator, pair, looks.cross)
     if looks.phrases is not None:
         view["phrase_vectors"] = phrase_vectors(looks.phrases)
-    view["gate"] = _gate(model, pair, batch)
+    view["gate"] = _gate(translator, pair, batch)
     return view
 
 
@@ -74,8 +74,9 @@ def _lines(tokenizer: Any, pair: ExplainedPair, use: str) -> tuple[TokenAxis, To
     return own, own
 
 
-def _gate(model: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | None:
+def _gate(translator: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | None:
     """Which target tokens are phrases; with a fertility module also the fertility of each source token and the word share."""
+    model = translator.model
     if not isinstance(model.output, WordOrPhraseOutput):
         return None
     is_phrase = [i >= model.output.table.first_phrase for i in pair.target] + [False] * pair.whole
@@ -83,7 +84,8 @@ def _gate(model: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | Non
         return {"fertility": None, "classes": [], "word_share": None, "is_phrase": is_phrase}
     source = (batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
     classes_SC = model.fertility(*model.source_states(*source))[0].softmax(-1, dtype=torch.float64)
-    share_T = model.decode(batch.target_in_BT, model.encode(*source)).gate[0, : len(is_phrase), 0].double()
+    memory = model.encode(*source, tempering=tempering_of(translator.config))
+    share_T = model.decode(batch.target_in_BT, memory).gate[0, : len(is_phrase), 0].double()
     refuse_nan(share_T)
     return {
         "fertility": [*classes_SC[: len(pair.source)].tolist(), None],
