@@ -350,8 +350,7 @@ def test_excluded_classes_have_no_share_in_training_either() -> None:
 
 def test_training_outdates_what_search_has_packed() -> None:
     model = built().float()
-    if not pack_for_inference(model):
-        pytest.skip("nothing is packed on this machine")
+    pack_for_inference(model)  # if torch can; without it the promise holds all the same
     hidden = torch.randn(2, 8)
     with torch.inference_mode():
         before = model.output.log_probs(hidden)

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -230,10 +230,14 @@ def test_a_command_that_was_suspended_leaves_a_step_that_another_took_over(
     own = Execution([step], 1, said.append, program=program(tmp_path))
     other = StepLease(tmp_path / "other")  # its token
 
+    def wait_for(happens: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not happens():
+            time.sleep(0.02)
+
     def take_over() -> None:
         log = step.folder / "log.txt"
-        while not (log.exists() and "ready" in log.read_text()):
-            time.sleep(0.02)
+        wait_for(lambda: log.exists() and "ready" in log.read_text())
         shutil.rmtree(step.folder)
         step.folder.mkdir()
         (step.folder / "file").write_text("of the other")
@@ -243,9 +247,8 @@ def test_a_command_that_was_suspended_leaves_a_step_that_another_took_over(
         if stopped:
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        while not any("took over" in line for line in said):
-            time.sleep(0.02)
-        (step.folder / "run").mkdir()
+        wait_for(lambda: any("took over" in line for line in said))
+        (step.folder / "run").mkdir(exist_ok=True)
         (step.folder / "run" / "saved").write_text("yes")  # its training ends at once
         lease_path(step).unlink()
 

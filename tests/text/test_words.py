@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from phraseloom.config import validate
 from phraseloom.errors import ConfigError, CorruptError, DataError, FileProblem
 from phraseloom.options.text import TextConfig, WordsConfig
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vectors import write_vectors
-from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from phraseloom.text.word_vectors import RowTransform
 from phraseloom.text.words import Coverage, Words, learn
 
 TEXT = [
@@ -264,6 +266,29 @@ def test_saved_and_loaded_with_vectors(tmp_path: Path) -> None:
     second.mkdir()
     again.save(second)
     assert all((folder / name).read_bytes() == (second / name).read_bytes() for name in saved)
+
+
+def test_a_transformation_is_stored_with_the_vectors(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(len(SPECIALS) + 1, 2)).astype(np.float32)
+    for mean, moved in ((np.ones(2), None), (np.ones(3), np.arange(6.0).reshape(3, 2))):
+        words = Words(Vocabulary([*SPECIALS, "a"]), vectors=rows, transform=RowTransform(mean, moved))
+        words.save(tmp_path, "x")
+        again = Words.load(tmp_path, "x").transform
+        assert again is not None and np.array_equal(again.mean_M, mean)
+        assert moved is None if again.map_MK is None else np.array_equal(again.map_MK, moved)
+    table = tmp_path / "x.vectors.safetensors"
+    for arrays in (
+        {"mean": np.ones(3)},
+        {"map": np.ones((2, 2))},
+        {"mean": np.ones(3), "map": np.ones((2, 2))},
+        {"mean": np.ones(()), "map": np.ones(2)},
+        {"mean": np.ones(2, np.float32)},
+        {"mean": np.ones(2), "other": np.ones(1)},
+        {"mean": np.ones(2)},  # of other vectors
+    ):
+        table.write_bytes(safetensors.numpy.save({"vectors": rows, **arrays}))
+        with pytest.raises(CorruptError, match=r"holds|another vocabulary"):
+            Words.load(tmp_path, "x")
 
 
 def test_the_hash_knows_the_vectors_and_whether_text_is_joined(tmp_path: Path) -> None:

@@ -373,7 +373,7 @@ class DiagonalPrior:
         return tension
 
     def _sums(self, cells_TS: np.ndarray) -> np.ndarray:
-        """The sum over the candidates of each choosing word, one after the other."""
+        """The sum over the candidates of each choosing word, one after the other: pairwise sums would change stored models."""
         return np.add.accumulate(cells_TS, self.axis)[:, -1] if self.axis else np.add.accumulate(cells_TS, 0)[-1]
 
     def _moments(self, shape: tuple[int, ...], tension: float) -> tuple[np.ndarray, np.ndarray]:

@@ -64,13 +64,17 @@ def _small(word: str) -> str:
     return word[:1].lower() + word[1:]
 
 
+def _key(instance: Instance, word: str) -> tuple[Any, ...]:
+    """What tells instances apart, with `word` as their first word."""
+    return instance.kind, word, instance.pieces[0][1:], instance.pieces[1:]
+
+
 def right(instances: Sequence[Instance], gold: Sequence[str], words: Sequence[str]) -> list[bool]:
     """For each instance of a sentence, whether the `words` of the translation have it right."""
-    opening = {(i.kind, _small(i.pieces[0][0]), i.pieces[0][1:], i.pieces[1:]) for i in instances if i.first}
-    small = [(i.kind, _small(i.pieces[0][0]), i.pieces[0][1:], i.pieces[1:]) for i in instances]
-    # What begins the sentence and stands in it once more is one key, however the second is written.
+    # What begins the sentence and is in it once more is one key, however the second is written.
+    opening = {_key(i, _small(i.pieces[0][0])) for i in instances if i.first}
     keys = [
-        key if key in opening else (i.kind, i.pieces[0][0], *key[2:]) for i, key in zip(instances, small, strict=True)
+        small if (small := _key(i, _small(i.pieces[0][0]))) in opening else _key(i, i.pieces[0][0]) for i in instances
     ]
     counts = Counter(keys)
     left: dict[Any, int] = {}

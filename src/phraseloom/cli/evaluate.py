@@ -156,8 +156,8 @@ def command(
         given=given_scores(given_files, [len(paths) for paths in runs.values()], read.total, texts.lines),
     )
     if result.bootstrap is not None and result.sentences < FEWEST:
-        what = f"{plural(result.sentences, 'sentence')}: intervals and p of fewer than {FEWEST} are too small"
-        warn("evaluate", what)
+        few = plural(result.sentences, "sentence")
+        warn("evaluate", f"intervals and p of {few} are too small to mean anything; they take at least {FEWEST}")
     if texts.lines is not None:
         result = result.model_copy(update={"lines": results.LineSubset(file=texts.lines, of=read.total)})
     if scoring.plot is not None and result.by_length is not None:

@@ -272,10 +272,10 @@ def _load_vectors(path: Path, size: int) -> tuple[np.ndarray, RowTransform | Non
     stored = {t.name: (t.dtype, t.shape) for t in read_header(path)}
     dtype, shape = stored.pop("vectors", ("", ()))
     width = shape[-1] if shape else 0
-    own = stored.get("mean", ("F64", (width,)))[1]
-    whole = {"mean": ("F64", own), "map": ("F64", (*own, width))}
-    known = not stored or stored == whole or (own == (width,) and stored == {"mean": whole["mean"]})
-    if dtype != "F32" or shape != (size, width) or not known:
+    of_file = stored.get("mean", ("", ()))[1]  # the width of the vectors in their file
+    mean, moved = {"mean": ("F64", of_file)}, {"map": ("F64", (*of_file, width))}
+    is_transform = len(of_file) == 1 and stored in ({**mean, **moved}, mean if of_file == (width,) else None)
+    if dtype != "F32" or shape != (size, width) or (stored and not is_transform):
         actual = (
             ", ".join(f"{t.name[:80]} of {t.dtype} in the shape {t.shape}" for t in read_header(path)[:3]) or "nothing"
         )
