@@ -17,9 +17,11 @@ def base_language(code: str) -> str:
 
 def lower_case(language: str) -> Callable[[str], str]:
     """The function that writes text of a language in lower case. In Turkish and Azeri, `I` becomes `ı` and `İ` becomes `i`."""
-    if base_language(language) in DOTTED:
-        return lambda text: text.replace("İ", "i").replace("I", "ı").lower()
-    return str.lower
+    return _dotted if base_language(language) in DOTTED else str.lower
+
+
+def _dotted(text: str) -> str:
+    return text.replace("İ", "i").replace("I", "ı").lower()
 
 
 def begin_upper(word: str, language: str) -> str:
