@@ -18,7 +18,7 @@ setup(
     ext_modules=[
         Extension(
             "phraseloom.native._kernels",
-            ["src/phraseloom/native/kernels.cpp"],
+            ["src/phraseloom/native/kernels.cpp", "src/phraseloom/native/farthest.cpp"],
             depends=["src/phraseloom/native/kernels.h", "src/phraseloom/native/body.inc"],
             extra_compile_args=[*FLAGS, "-g0", "-Wno-psabi", *os.environ.get("PHRASELOOM_KERNEL_FLAGS", "").split()],
             optional=True,

@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": TEXT | MODEL | {"hub", "data", "phrases"},
     "native": TEXT | MODEL,
     "decoding": TEXT | MODEL | {"align", "phrases", "data", "native"},
-    "training": TEXT | MODEL | {"align", "phrases", "data", "decoding", "metrics", "recipe", "parent"},
+    "training": TEXT | MODEL | {"align", "phrases", "data", "native", "decoding", "metrics", "recipe", "parent"},
     "analysis": TEXT | MODEL | {"align", "phrases", "world", "data", "decoding", "metrics", "training"},
     "npmt": TEXT | MODEL | {"data", "decoding", "metrics", "analysis"},
     "report": TEXT | {"phrases", "data", "metrics", "analysis", "results"},

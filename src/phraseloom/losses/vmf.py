@@ -28,6 +28,8 @@ from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 
 Distance = Literal["vmf", "vmf_reg1", "vmf_reg2", "vmf_reg1_reg2", "vmf_released", "cosine", "l2"]
 Rival = Literal["informative", "nearest"]
+# Directions (N, m) and a row of the table for each → the farthest other row in each direction, (N,).
+Farthest = Callable[[Tensor, Tensor], Tensor]
 MARGIN = 0.3
 # Rows of the table in a block when the rival is looked for: as many as give this number of scores, but not fewer than BLOCK.
 # A block of scores should stay in the cache of a CPU; a GPU, where this was not timed, should have few kernels to launch.
@@ -87,19 +89,23 @@ def max_margin_loss(
     margin: float = MARGIN,
     rival: Rival = "informative",
     rivals_R: Tensor | None = None,
+    farthest: Farthest | None = None,
 ) -> Tensor:
     """The hinge of each row, (N,), against one rival in the table of unit vectors, see the module; ties go to the lower row.
 
     `rivals_R`: the ids of the only rows that can be rivals, ascending, each once; None = all. The loss is 0 where this leaves
     none. The gold word is never its own rival; rows of zeros (padding) can be rivals, with a cosine of 0. No tensor of N × V
-    exists.
+    exists. `farthest`: another search among all rows (`native/farthest.py`); None = by products in float32.
     """
     predicted_ND, table_VD = _wide(predicted_ND), _wide(table_VD)
     with torch.no_grad():
         towards_ND = F.normalize(predicted_ND, dim=-1, eps=torch.finfo(predicted_ND.dtype).tiny)
         if rival == "informative":
             towards_ND = towards_ND - table_VD[gold_N]
-        rival_N = _farthest(towards_ND, gold_N, table_VD, rivals_R)
+        if farthest is None or rivals_R is not None:
+            rival_N = _farthest(towards_ND, gold_N, table_VD, rivals_R)
+        else:
+            rival_N = farthest(towards_ND, gold_N)
     against = cosine(predicted_ND, table_VD[rival_N]) - cosine(predicted_ND, table_VD[gold_N])
     return (margin + against).clamp(min=0.0).masked_fill(rival_N == gold_N, 0.0)
 

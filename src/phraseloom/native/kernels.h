@@ -141,3 +141,21 @@ struct Source {
     float *mixed;            // (token mixtures, sentences, length, D)
     float *final;            // of a recurrent encoder (sentences, layers, parts of a state, D), or null
 };
+
+// A table of vectors as bytes (farthest.cpp): rows in panels of 64, the bytes of a panel (quads, 64, 4), zeros behind the last
+// row and behind its last number. `starts`: -128 Σ q of each row; `scales`: s, NaN behind the last row; `rows` (n, width).
+struct ByteTable {
+    const int8_t *panels;
+    const int32_t *starts;
+    const float *scales, *rows;
+    int64_t n, width, quads;
+};
+
+// Directions t, `vectors` (count, width), and their bytes p + 128 (count, 4 quads); `inverse`: 1 / r; `excluded`: the row of the
+// table that is left out.
+struct Directions {
+    const uint8_t *bytes;
+    const float *vectors, *inverse, *slack;
+    const int64_t *excluded;
+    int64_t count;
+};

@@ -157,6 +157,21 @@ class SourceStruct(Structure):
     ]
 
 
+class ByteTableStruct(Structure):
+    """`ByteTable` of kernels.h."""
+
+    _fields_ = [
+        *((n, c_void_p) for n in ("panels", "starts", "scales", "rows")),
+        *((n, c_int64) for n in ("n", "width", "quads")),
+    ]
+
+
+class DirectionsStruct(Structure):
+    """`Directions` of kernels.h."""
+
+    _fields_ = [*((n, c_void_p) for n in ("bytes", "vectors", "inverse", "slack", "excluded")), ("count", c_int64)]
+
+
 _STRUCTS = (
     MatrixStruct,
     NormStruct,
@@ -172,6 +187,8 @@ _STRUCTS = (
     StackStruct,
     OutputStruct,
     SourceStruct,
+    ByteTableStruct,
+    DirectionsStruct,
 )
 _P, _I = c_void_p, c_int64
 _FUNCTIONS = {
@@ -190,6 +207,8 @@ _FUNCTIONS = {
     "pl_gate": (c_int, [_P, _P]),
     "pl_step": (c_int, [_P, _P, _P, _P, _P]),
     "pl_reorder": (c_int, [_P, _P, _I]),
+    "pl_has_farthest": (c_int, []),
+    "pl_farthest": (c_int, [_P, _P, _P]),
 }
 
 

@@ -37,7 +37,7 @@ from torch.nn import functional as F
 from phraseloom.layers.packed import Packed, linear
 from phraseloom.layers.recurrent import under_autocast
 from phraseloom.layers.table import TargetTable
-from phraseloom.losses.vmf import MARGIN, Distance, Rival, concentration, max_margin_loss, vmf_loss
+from phraseloom.losses.vmf import MARGIN, Distance, Farthest, Rival, concentration, max_margin_loss, vmf_loss
 from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 from phraseloom.outputs.softmax import LossSums
 from phraseloom.outputs.topk import best_columns, log_softmax_
@@ -55,6 +55,7 @@ class ContinuousOutput(nn.Module):
     added to it. `rival`: which word max_margin compares with. `rivals`: in training, it looks at this number of rows, drawn for
     each batch; None = at all. `frequent_rivals`: also at this number of first rows of the table, and at the tokens of the
     batch; "words": at all words, so that only phrases are drawn.
+    `farthest`: another search for rivals among all rows, which training sets (`native/farthest.py`).
     `forbidden`: ids that are never an output. `gate` of the methods: λ_word and λ_phrase of each row, or None without a gate;
     only `WordOrPhraseOutput` uses it.
     """
@@ -87,6 +88,7 @@ class ContinuousOutput(nn.Module):
         self.approximation: Approximation = approximation
         first = nn.Linear(width, table.width)
         self.project = nn.Sequential(first, nn.ReLU(), nn.Linear(table.width, table.width)) if hidden_layer else first
+        self.farthest: Farthest | None = None
         self._packed: Packed | None = None
 
     def pack(self) -> None:
@@ -110,7 +112,15 @@ class ContinuousOutput(nn.Module):
 
     def _max_margin(self, predicted_NM: Tensor, gold_N: Tensor) -> Tensor:
         rows_VM, rivals_R = self.table.rows_VM, self._draw_rivals(gold_N)
-        return max_margin_loss(predicted_NM, gold_N, rows_VM, margin=self.margin, rival=self.rival, rivals_R=rivals_R)
+        return max_margin_loss(
+            predicted_NM,
+            gold_N,
+            rows_VM,
+            margin=self.margin,
+            rival=self.rival,
+            rivals_R=rivals_R,
+            farthest=self.farthest,
+        )
 
     def _draw_rivals(self, gold_N: Tensor) -> Tensor | None:
         """The rows that can be rivals in this batch, ascending; None: all."""

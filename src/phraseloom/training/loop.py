@@ -25,6 +25,7 @@ from phraseloom import files
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, PhraseloomError
 from phraseloom.models.device import arithmetic
+from phraseloom.native.farthest import search_by_bytes
 from phraseloom.options.training import TrainingConfig
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.compiled import compile_loss
@@ -102,6 +103,7 @@ class TrainingJob:
         self.optimizer = FlatAdam(self.flat, self.config.optimizer, rate_factors(self.model, self.config.rates))
         if self.deferred is None:
             self.deferred = self.world.device.type != "cpu"
+        search_by_bytes(self.model)
         loss: Callable[[Any], Any] = cast(Any, self.model).loss
         self.loss = compile_loss(self.model) if self.config.compile else loss
 
