@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -194,6 +195,15 @@ def test_doctor(command: Command) -> None:
     assert {f["state"] for f in findings} <= {"ok", "note"}
     assert not any("GFLOP" in f["text"] for f in findings)
     assert command("doctor", "--output", "xml").code == 2
+
+
+def test_doctor_says_how_rivals_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = SimpleNamespace(pl_lanes=lambda number: number < 2, pl_has_farthest=lambda: 0)
+    monkeypatch.setattr("phraseloom.native.library.load", lambda: library)
+    says = "generic, avx2; kernels: auto takes avx2; rivals of max-margin losses are found "
+    assert doctor.native_kernels().text == says + "in eager torch (no AVX-512 VNNI)"
+    library.pl_has_farthest = lambda: 1
+    assert doctor.native_kernels().text == says + "by products of bytes"
 
 
 def test_doctor_says_what_bf16_costs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,16 @@ def test_rows_of_zeros_and_directions_without_an_answer() -> None:
     assert ByteTable(only)(torch.eye(8)[:1], torch.tensor([1])).tolist() == [0]  # all others point away
 
 
+def test_another_default_dtype() -> None:
+    table, towards, excluded = normalize(torch.randn(300, 8)), torch.randn(5, 8), torch.arange(5)
+    expected = ByteTable(table)(towards, excluded)
+    torch.set_default_dtype(torch.float64)  # its numbers are longer: a buffer of them would be read wrongly
+    try:
+        assert torch.equal(ByteTable(table)(towards, excluded), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_what_it_suits(monkeypatch: pytest.MonkeyPatch) -> None:
     table = normalize(torch.randn(farthest.LEAST_ROWS, 4))
     assert ByteTable.suits(table)
@@ -137,3 +147,6 @@ def test_models_search_so_in_training() -> None:
     loss = model.output.loss(hidden, gold).objective
     model.output.farthest = None
     assert torch.equal(model.output.loss(hidden, gold).objective, loss)
+    model.output.kind = "cosine"
+    search_by_bytes(model)
+    assert model.output.farthest is None

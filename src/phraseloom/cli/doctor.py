@@ -69,13 +69,15 @@ def start_of_training() -> Finding:
 
 
 def native_kernels() -> Finding:
-    """Whether the compiled library for search is there, and for which instruction sets."""
-    from phraseloom.native.library import VARIANTS, variants
+    """Whether the compiled library is there, for which instruction sets, and whether it finds rivals by bytes."""
+    from phraseloom.native.library import VARIANTS, load, variants
     from phraseloom.report.run.machine import Finding
 
-    names = [VARIANTS[number] for number in variants()]
-    if names:
-        return Finding("native kernels", "ok", f"{', '.join(names)}; kernels: auto takes {names[-1]}")
+    if (library := load()) is not None:
+        names = [VARIANTS[number] for number in variants()]
+        rivals = "by products of bytes" if library.pl_has_farthest() else "in eager torch (no AVX-512 VNNI)"
+        text = f"{', '.join(names)}; kernels: auto takes {names[-1]}; rivals of max-margin losses are found {rivals}"
+        return Finding("native kernels", "ok", text)
     text = "not built, so search runs in eager torch, several times slower; reinstall where a C++ compiler (g++) is at hand"
     return Finding("native kernels", "note", text)
 

@@ -1,1 +1,4 @@
-"""Search on a CPU by compiled kernels (`kernels.cpp`), one call a step; eager torch is the reference and the fallback."""
+"""Compiled kernels for a CPU: search, one call a step (`kernels.cpp`), and rivals of max-margin losses (`farthest.cpp`).
+
+Eager torch is the reference and the fallback.
+"""

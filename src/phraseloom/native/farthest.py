@@ -24,7 +24,7 @@ ROUNDING = 2e-6  # of products, bounds and lengths in float32, beside numbers ne
 def search_by_bytes(model: nn.Module) -> None:
     """Let the continuous outputs of a model find their rivals here, where the library and the processor can (AVX-512 VNNI)."""
     for output in model.modules():
-        if isinstance(output, ContinuousOutput):
+        if isinstance(output, ContinuousOutput) and (output.kind == "max_margin" or output.margin_weight):
             output.farthest = ByteTable(output.table.rows_VM) if ByteTable.suits(output.table.rows_VM) else None
 
 
@@ -38,8 +38,9 @@ class ByteTable:
         self.rows_VM = rows_VM.detach().contiguous()
         rows, width = rows_VM.shape
         quads, filled = -(-width // 4), -(-rows // PANEL) * PANEL
-        self.panels = torch.zeros(filled, 4 * quads, dtype=torch.int8)
-        self.starts, self.scales = torch.zeros(filled, dtype=torch.int32), torch.full((filled,), float("nan"))
+        self.panels = torch.zeros(filled, 4 * quads, dtype=torch.int8, device="cpu")
+        self.starts = torch.zeros(filled, dtype=torch.int32, device="cpu")
+        self.scales = torch.full((filled,), float("nan"), dtype=torch.float32, device="cpu")
         self.lost, self.longest = 0.0, 0.0  # the largest |d| and |s q|
         for first in range(0, rows, 2**13):
             part = slice(first, min(first + 2**13, rows))
@@ -73,7 +74,7 @@ class ByteTable:
         if len(some) < len(towards_NM):
             return found_N.index_copy(0, some, self(towards_NM[some], excluded_N[some]))
         scale_N, whole_NM, lost_N = _round(towards_NM)
-        bytes_NQ = torch.full((len(towards_NM), 4 * self.panels.shape[1]), 128, dtype=torch.uint8)
+        bytes_NQ = torch.full((len(towards_NM), 4 * self.panels.shape[1]), 128, dtype=torch.uint8, device="cpu")
         bytes_NQ[:, : towards_NM.shape[1]] = (whole_NM + 128).to(torch.uint8)
         error_N = length_N * (self.lost + ROUNDING) + lost_N * self.longest
         slack_N, inverse_N = (error_N * (1 + ROUNDING) / scale_N).float(), 1 / scale_N

@@ -1,7 +1,8 @@
 """The compiled library: where it is, its structures for ctypes, and packed matrices.
 
 The library is optional. `load` returns None if it was not built for this machine; everything then runs in eager torch.
-It has no part of torch: functions take pointers to contiguous float32 tensors and sizes that the caller has checked.
+It has no part of torch: functions take pointers to contiguous tensors, float32 unless `kernels.h` has another type, and sizes
+that the caller has checked.
 """
 
 from __future__ import annotations
