@@ -68,15 +68,53 @@ def test_an_item_of_a_list_is_set_by_its_number(recipe: Path) -> None:
     assert value == {"a": [[1, 5], {"b": 6}]}
 
 
-def test_a_key_below_a_line_of_one_word_is_refused(recipe: Path) -> None:
+def test_a_key_below_a_line_of_one_word_keeps_the_line(recipe: Path) -> None:
     """`model.attention.backend=explicit` would make attention that is not phrasal of `attention: queryk …`."""
-    with pytest.raises(
-        ConfigError, match="'queryk heterogeneous 1-2' here, which has no keys; to replace it by a mapping"
-    ):
-        load_recipe(recipe, ["model.attention=queryk heterogeneous 1-2", "model.attention.backend=explicit"])
+    line = "model.attention=queryk heterogeneous 1-2"
+    attention = load_recipe(recipe, [line, "model.attention.backend=explicit"]).model.attention
+    assert attention.backend == "explicit" and attention.uses() == load_recipe(recipe, [line]).model.attention.uses()
+    gated = load_recipe(recipe, [line, "model.attention.decoder_self.gated=true"]).model.attention
+    assert gated.decoder_self.gated and gated.decoder_self.score.kind == gated.cross.score.kind == "queryk"
+    recurrent = ["model.encoder={kind: recurrent}", line, "model.attention.backend=fused"]
+    assert load_recipe(recipe, recurrent).model.attention.decoder_self.score.kind == "queryk"
     init = load_recipe(recipe, ["model.init=xavier_uniform", "model.init.embeddings=small_uniform"]).model.init
     assert (init.kind, init.embeddings) == ("xavier_uniform", "small_uniform")
     assert load_recipe(recipe, ["model.phrases=null", "model.phrases.glance=mean"]).model.phrases.glance == "mean"  # type: ignore[union-attr]
+
+
+def test_a_recipe_keeps_what_one_word_of_its_base_says(recipe: Path) -> None:
+    lines = "model:\n  init: xavier_uniform\n  attention: queryk heterogeneous 1-2\n"
+    recipe.with_name("below.yaml").write_text(RECIPE.partition("model:")[0] + lines)
+
+    def over(text: str) -> Any:
+        recipe.write_text(f"name: above\nbase: below.yaml\nmodel: {text}\n")
+        return load_recipe(recipe).model
+
+    base = load_recipe(recipe.with_name("below.yaml")).model
+    model = over("{init: {branch_scale: 0}, attention: {backend: fused}}")
+    assert (model.init.kind, model.init.branch_scale) == ("xavier_uniform", 0)
+    assert model.attention.uses() == base.attention.uses() and model.attention.backend == "fused"
+    model = over("{attention: {cross: token, decoder_self: {gated: true}}}")
+    kinds = {use: attention.score.kind for use, attention in model.attention.uses().items()}
+    assert kinds == {"encoder_self": "queryk", "decoder_self": "queryk", "cross": "token"}
+    assert model.attention.decoder_self.gated
+    assert over("{init: {kind: uniform, range: 0.1}}").init.range == 0.1
+    assert over("{attention: token, init: fan_in_uniform}").attention.cross.score.kind == "token"
+
+
+def test_a_kind_that_is_there_already_keeps_the_other_keys(recipe: Path) -> None:
+    """A mapping without `kind` has the usual one; to name it changes nothing."""
+    sizes = "encoder: {layers: 3}\n  output: {label_smoothing: 0}\n  init: {branch_scale: 0}\n  attention"
+    recipe.write_text(RECIPE.replace("attention", sizes))
+    kinds = ["model.encoder.kind=transformer", "model.output.kind=softmax", "model.init.kind=fan_in_uniform"]
+    model = load_recipe(recipe, kinds).model
+    assert model == load_recipe(recipe).model
+    assert (model.encoder.layers, model.output.label_smoothing, model.init.branch_scale) == (3, 0, 0)  # type: ignore[union-attr]
+    assert load_recipe(recipe, ["model.encoder.kind=recurrent"]).model.encoder.layers != 3  # type: ignore[union-attr]
+    above = recipe.with_name("above.yaml")
+    above.write_text("name: above\nbase: below.yaml\nmodel: {decoder: {kind: transformer}}\n")
+    recipe.with_name("below.yaml").write_text(RECIPE.replace("heads: 2", "heads: 2\n  decoder: {layers: 3}"))
+    assert load_recipe(above).model.decoder.layers == 3
 
 
 @pytest.mark.parametrize("name", ["1e-3", "2E5", "1.5e3", "017", "9:59", "yes", "1_000"])

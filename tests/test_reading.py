@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from phraseloom.data.shards import SEQUENCES
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
-from phraseloom.reading import TensorInfo, read_header
+from phraseloom.reading import TensorInfo, limit_of, read_header
 
 ARRAYS = {
     "encoder.0.w": np.zeros((3, 4), np.float32),
@@ -120,3 +121,8 @@ def test_paths(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(FileProblem):
             read_header(path)
+
+
+def test_parts_of_a_dataset_may_be_of_any_size() -> None:
+    """A shard of 500,000 pairs has 16 MiB of word links from 8.4 links a pair on."""
+    assert [limit_of(f"train/00000.{name}") for sequence in SEQUENCES for name in sequence] == [None] * 8

@@ -267,13 +267,16 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], Places]:
 
 
 def set_override(
-    value: dict[str, Any], text: str, expand: Callable[[KeyPath, Any], dict[str, Any] | None] | None = None
+    value: dict[str, Any],
+    text: str,
+    expand: Callable[[KeyPath, Any], dict[str, Any] | None] | None = None,
+    kinds: Mapping[KeyPath, str] | None = None,
 ) -> KeyPath:
     """Apply `key.sub=value` (value in YAML) to nested plain data; return the path that was set.
 
     A new `kind` clears its mapping, as in `merge`: the other keys belong to another variant. Items of lists are named by
-    their number, from 0, and must exist. `expand`: one word at a path as a mapping, None if it is none. Raises
-    ConfigError, also for a key below a word that is no mapping: the word would be lost.
+    their number, from 0, and must exist. `expand`: one word at a path as a mapping, None if it is none. `kinds`: those of
+    mappings that name none. Raises ConfigError, also for a key below a word that is no mapping: the word would be lost.
     """
     name, equals, raw = text.partition("=")
     place = Place(override=text)
@@ -300,7 +303,7 @@ def set_override(
             target[path[-1]] = inner = mapping
         target = inner
     path = (*path, _step(target, path, steps[-1], place))
-    if path[-1] == "kind" and target.get("kind") != parsed:
+    if path[-1] == "kind" and target.get("kind", (kinds or {}).get(path[:-1])) != parsed:
         target.clear()
     target[path[-1]] = parsed
     return path
@@ -320,16 +323,21 @@ def _step(target: dict[str, Any] | list[Any], path: KeyPath, step: str, place: P
     return int(step)
 
 
-def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merge(
+    below: dict[str, Any], above: dict[str, Any], kinds: Mapping[KeyPath, str] | None = None, path: KeyPath = ()
+) -> dict[str, Any]:
     """`below` updated with `above`, mapping by mapping; lists and other values are replaced whole.
 
-    A mapping whose `kind` differs replaces the one below it: its other keys belong to another variant.
+    A mapping whose `kind` differs replaces the one below it: its other keys belong to another variant. `kinds`: those of
+    mappings that name none, by their place; `path`: the place of these two.
     """
     result = dict(below)
     for key, value in above.items():
-        old = result.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and value.get("kind", old.get("kind")) == old.get("kind"):
-            value = merge(old, value)
+        old, here = result.get(key), (*path, key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            kind = old.get("kind", (kinds or {}).get(here))
+            if value.get("kind", kind) == kind:
+                value = merge(old, value, kinds, here)
         result[key] = value
     return result
 

@@ -13,16 +13,19 @@ a recipe from somebody else cannot read other files; `base=FILE` on the command 
 from __future__ import annotations
 
 import os
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, model_validator
 
 from phraseloom.config import Config, Place, Places, Whole, merge, one_of, read_yaml, set_override, validate, value_at
+from phraseloom.options.attention import USES
 from phraseloom.options.data import DataConfig, TextDataConfig
 from phraseloom.options.decoding import AUTO, DecodingConfig, GenerationConfig
 from phraseloom.options.language_model import LanguageModelConfig
-from phraseloom.options.model import ModelConfig, WordOrPhraseConfig, mapping_of
+from phraseloom.options.model import KINDS, ModelConfig, WordOrPhraseConfig, mapping_of
 from phraseloom.options.training import TrainingConfig
 
 FORMAT = 1
@@ -186,7 +189,7 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
     elif has_base:
         value, places = _over_base(base_of(path, base, places), str(base), value, places)
     for override in sorted(overrides, key=lambda text: not text.partition("=")[0].strip().endswith(".kind")):
-        changed = set_override(value, override, mapping_of)
+        changed = set_override(value, override, partial(mapping_of, value), KINDS)
         places = {k: p for k, p in places.items() if k[: len(changed)] != changed}
         for above in (changed[:n] for n in range(1, len(changed))):
             if above not in places or places[above].text is not None:  # now a mapping
@@ -261,5 +264,21 @@ def _over_base(below: Path, base: str, value: dict[str, Any], places: Places) ->
     lower, places_below = _read(below)
     if "base" in lower:
         raise place.problem(f"base {base} has a base of its own; one level is allowed")
-    merged = merge(lower, value)
+    merged = over_base(lower, value)
     return merged, _still_there(places_below | places, merged)
+
+
+def over_base(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """The plain data of a recipe merged over those of its base.
+
+    Where the base has one word (`attention: queryk heterogeneous 1-2`) and the recipe keys below it, the word is what it means
+    as a mapping.
+    """
+    below, recipe = deepcopy(below), merge(below, above, KINDS)
+    for path in (("model", "init"), ("model", "attention"), *(("model", "attention", use) for use in USES)):
+        word = value_at(below, path, None)
+        if not isinstance(value_at(above, path, None), dict) or word is None or isinstance(word, dict):
+            continue
+        if (mapping := mapping_of(recipe, path, word)) is not None:
+            value_at(below, path[:-1], None)[path[-1]] = mapping
+    return merge(below, above, KINDS)

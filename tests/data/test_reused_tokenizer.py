@@ -17,8 +17,9 @@ from phraseloom.models.build import build_model
 from phraseloom.models.store import save_model
 from phraseloom.options.data import DataConfig, TextDataConfig
 from phraseloom.options.model import ModelConfig
-from phraseloom.text.extension import spelling
-from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.options.text import SubwordNmtConfig
+from phraseloom.text.extension import extend, spelling
+from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 
 OLD = ["the old man sleeps", "a cow is small", "the winter garden is dark", "we invite them tonight"] * 3
 NEW = ["the old cow sleeps", "a naïve man is small", "Ωmega is dark €", "the garden is old"]
@@ -162,6 +163,14 @@ def test_new_pieces_come_after_the_old_ones(tmp_path: Path, kind: dict[str, Any]
     assert f"subwords of data.tokenizer and {count} new pieces learned on 8 pairs" in table(report.index)
     again = prepare(config(tmp_path / "more", DOMAIN, tokenizer=str(tmp_path / "old" / "out"), new_pieces=6))
     assert again.index.tokenizer_sha256 == report.index.tokenizer_sha256
+
+
+def test_a_word_like_a_special_keeps_its_id() -> None:
+    """Texts have `<unk>`; it is a piece of its own beside the special one."""
+    old = learn_subwords(["the <unk> sat", "a <unk> ran"] * 5, SubwordNmtConfig(merges=40))
+    new = extend(old, ["hospital hospitals"] * 5, 3)
+    assert list(new.vocabulary)[: len(old.vocabulary)] == list(old.vocabulary)
+    assert new.decode(new.encode("the <unk> sat")) == "the <unk> sat"
 
 
 def test_new_pieces_need_merges(tmp_path: Path) -> None:

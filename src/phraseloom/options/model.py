@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
+import pydantic
 from pydantic import Field, PositiveFloat, model_validator
 
 from phraseloom.config import Config, KeyPath, Whole
 from phraseloom.errors import plural
-from phraseloom.options.attention import AttentionConfig, AttentionsConfig
+from phraseloom.options.attention import USES, AttentionConfig, AttentionsConfig
 from phraseloom.options.segmental import (
     ColumnsEncoderConfig,
     DropoutRate,
@@ -72,11 +73,36 @@ class InitConfig(Config):
         return "{" + ", ".join(f"{name}: {value}" for name, value in ({"kind": self.kind} | changed).items()) + "}"
 
 
-def mapping_of(path: KeyPath, word: Any) -> dict[str, Any] | None:
-    """The mapping that one word in a recipe means, if an override sets a key below it; None if it means none."""
+KINDS: Mapping[KeyPath, str] = {
+    ("model", "encoder"): "transformer",
+    ("model", "decoder"): "transformer",
+    ("model", "output"): "softmax",
+    ("model", "init"): "fan_in_uniform",
+    ("model", "phrases", "segments"): "fixed",
+}
+"""The kinds of mappings in a recipe that may leave `kind` out."""
+
+
+def mapping_of(recipe: Mapping[str, Any], path: KeyPath, word: Any) -> dict[str, Any] | None:
+    """The mapping that one word in a recipe means, where a key is set below it; None if it means none.
+
+    `recipe`: its plain data, which tells what attentions the model has.
+    """
     if path == ("model", "init"):
         return {"kind": word}
-    return {} if path == ("model", "attention") and word == "token" else None
+    if path[:2] != ("model", "attention") or not isinstance(word, str):
+        return None
+    if word == "token":
+        return {}
+    if len(path) > 2:
+        try:
+            return AttentionConfig.model_validate(word).model_dump(mode="json", exclude_unset=True)
+        except pydantic.ValidationError:
+            return None
+    if recipe.get("task") == "language_model":
+        return {"decoder_self": word}
+    line: Any = fill_kinds({**recipe.get("model", {}), "attention": word})["attention"]
+    return dict.fromkeys(USES, line) if isinstance(line, str) else line
 
 
 FORMER_KEYS: Mapping[str, KeyPath] = {"init_range": ("init", "range")}

@@ -29,10 +29,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from phraseloom.config import merge, read_yaml
+from phraseloom.config import read_yaml
 from phraseloom.errors import ConfigError
 from phraseloom.files import sha256_file
-from phraseloom.recipe import AnyRecipe, base_of, load_recipe
+from phraseloom.recipe import AnyRecipe, base_of, load_recipe, over_base
 from phraseloom.reproduce.table import Scale, ScaleConfig, StepConfig, TableConfig
 
 ROOT = "{root}"
@@ -389,7 +389,7 @@ def recipe_digest(path: Path) -> str:
     value, _ = read_yaml(path)
     base = value.pop("base", None)
     if base is not None:
-        value = merge(read_yaml(base_of(path, base))[0], value)
+        value = over_base(read_yaml(base_of(path, base))[0], value)
     value.pop("name", None)
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
