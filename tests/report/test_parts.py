@@ -13,6 +13,7 @@ import pytest
 from phraseloom import results
 from phraseloom.errors import DataError
 from phraseloom.report.run.measured import layer_parts
+from phraseloom.report.run.page import alignment_section
 from phraseloom.report.run.parts import ORDER, LayerEntropies, Part, SizeCount, SystemNeighbours, read_part
 
 SHARE = {"value": 0.5, "interval": [0.4, 0.6]}
@@ -197,12 +198,33 @@ def test_segments_of_own_translations(tmp_path: Path) -> None:
 
 
 def test_a_mean_over_runs_is_read_as_it_was_written() -> None:
-    made = layer_parts({"alignment": {"m": [{"model": "x", "settings": [SETTING]}] * 2}}, "gold", 9)
+    made, lacks = layer_parts({"alignment": {"m": [{"model": "x", "settings": [SETTING]}] * 2}}, "gold", 9)
     (system,) = made[0].systems
+    assert not lacks
     assert (system.name, system.runs) == ("m", 2)
     assert system.deviation.settings[0].aer == 0.0
     text = json.dumps([one.model_dump(exclude_unset=True) for one in made])
     assert pydantic.TypeAdapter(list[Part]).validate_json(text) == made
+
+
+def test_runs_of_two_shapes_have_no_mean() -> None:
+    """The system is left out of the part, with the reason; the others stay."""
+    one, two = ({"model": "x", "settings": [SETTING] * layers} for layers in (1, 2))
+    made, (lack,) = layer_parts({"alignment": {"mixed": [one, two], "m": [one]}}, "gold", 9)
+    assert [system.name for system in made[0].systems] == ["m"]
+    assert (lack.system, lack.what) == ("mixed", "alignment") and "differ in layers" in lack.why
+    assert layer_parts({"alignment": {"mixed": [one, two]}}, "gold", 9)[0] == []
+
+
+def test_the_best_head_is_a_head() -> None:
+    """Not `max`, the largest weight over heads, which can have a lower rate, and is that of the only head."""
+    heads: list[tuple[Any, float]] = [(None, 0.5), ("max", 0.1), (1, 0.4), (2, 0.3)]
+    for shown, number in ((heads, "2"), (heads[:3], None)):
+        settings = [{**SETTING, "head": head, "aer": aer} for head, aer in shown]
+        made, _ = layer_parts({"alignment": {"m": [{"model": "x", "settings": settings}]}}, "gold", 9)
+        page = alignment_section(made[0], {"m": 0}, 1)
+        assert ("best head" in page) == (number is not None) and "max" not in page
+        assert number is None or f">{number}<" in page
 
 
 def damaged(value: Any) -> list[Any]:

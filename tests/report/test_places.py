@@ -151,4 +151,11 @@ def test_runs_that_differ_widen_the_interval_of_an_accuracy() -> None:
     assert agree.low == pytest.approx(low, abs=0.005) and agree.high == pytest.approx(high, abs=0.005)
     error = 0.2 / math.sqrt(3)  # of the runs alone: t with 2 degrees of freedom
     assert differ.high - differ.low > 2 * 2.5 * error and differ.high <= 1.0
+    for single in (
+        {"one": [run(80)], "three": [run(80), run(120), run(160)]},
+        {"three": [run(80)] * 3, "one": [run(80)]},
+    ):
+        assert [system.name for system in contrastive_part(single, items, [2], "items").groups[0].systems] == list(
+            single
+        )
     assert (perfect.low, perfect.high) == (pytest.approx(wilson(200, 200)[0]), 1.0)

@@ -87,6 +87,11 @@ def test_without_a_reference_the_least_alike_come_first() -> None:
     assert [one.line for one in found.listed] == sorted((1, 2, 3), key=lambda n: -expected[n - 1])
 
 
+def test_equal_lines_are_not_listed_even_if_empty() -> None:
+    found = compare_sentences([SystemSide("a", [["", "x"]]), SystemSide("b", [["", "y"]])], ["", "z"], None)
+    assert [one.line for one in found.listed] == [2]
+
+
 def test_several_runs_are_averaged() -> None:
     runs = SystemSide("b", [FIRST, SECOND], [[-1.0] * 4, [-3.0] * 4])
     found = compare_sentences([SystemSide("a", [FIRST], [[-1.0] * 4]), runs], None, REFERENCES)

@@ -61,6 +61,8 @@ def what_cannot_go(config: ModelConfig) -> tuple[str, str] | None:
     for use, block in config.attention.uses().items():
         if block.score.kind != "token" or block.arrangement.orders_seen() != {1}:
             return f"attention.{use} is {block.score.kind} {block.arrangement.kind}", train
+    if config.feed_forward != "pointwise":
+        return f"feed_forward: {config.feed_forward}", train
     if config.phrases is not None:
         return "the model reads source phrases (phrases)", train
     if config.reordering is not None:

@@ -130,7 +130,7 @@ def _read_folder(folder: Path) -> MarianFolder:
         vocabularies=[(path, _object(path, "vocabulary")) for path in files],
         sentencepiece=[require_file(folder / name, "sentencepiece model") for name in ("source.spm", "target.spm")],
         languages=(str(described.get("source_lang") or ""), str(described.get("target_lang") or "")),
-        generation={**config, **given},
+        generation=given if settings.is_file() else config,  # as transformers reads them
         generation_file=settings if settings.is_file() else folder / CONFIG,
         read_tensors=lambda: read_tensors(folder),
     )
@@ -253,7 +253,7 @@ def _generation(theirs: MarianFolder) -> tuple[dict[str, Any], bool, list[str]]:
     early: Any = given.get("early_stopping", False)
     if early not in (False, None):
         notes.append(f"early_stopping: {early!r}")
-    longest = given.get("max_length") or 512
+    longest = given.get("max_length") or 20  # as in transformers
     if given.get("max_new_tokens"):
         longest = given["max_new_tokens"] + 1
     if not isinstance(longest, int) or longest < 3:

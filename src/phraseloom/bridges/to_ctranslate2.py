@@ -18,6 +18,7 @@ from phraseloom.bridges.exported import CTRANSLATE2, PlainModel, read_plain, wri
 from phraseloom.errors import UsageError
 from phraseloom.files import atomic_write_bytes
 from phraseloom.layers.embeddings import sinusoid
+from phraseloom.options.text import TextConfig
 from phraseloom.replace import check_folder, new_folder
 from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.sentencepiece import Sentencepiece
@@ -76,7 +77,12 @@ def token_names(vocabulary: Vocabulary) -> list[str]:
 
 
 def write_sentencepiece(folder: Path, source: PlainModel) -> None:
-    """Write `source.spm` and `target.spm`, for sides that have sentencepiece models."""
+    """Write `source.spm` and `target.spm`, for sides that have sentencepiece models.
+
+    None of a model whose text is changed before the subwords: these files alone would cut it into other tokens.
+    """
+    if source.tokenizer.text != TextConfig():
+        return
     for name in ("source", "target"):
         subwords = getattr(source.tokenizer, name).subwords
         if isinstance(subwords, Sentencepiece | MarianSubwords):

@@ -54,13 +54,20 @@ def to_ctranslate2(
     """Write a plain Transformer for CTranslate2; needs phraseloom[ctranslate2].
 
     Greedy search in CTranslate2 gives the same outputs; its beam search has other stopping rules. Models with phrases, or
-    without plain attention, are refused by name. source.spm and target.spm split text into the tokens that it reads.
+    without plain attention, are refused by name. source.spm and target.spm split text into the tokens that it reads; they
+    are not written for a model whose text is normalised, tokenised or lower-cased first.
     """
     from phraseloom.bridges.to_ctranslate2 import export_ctranslate2
+    from phraseloom.options.text import TextConfig
 
     source = export_ctranslate2(model, folder, quantization=quantization, overwrite=overwrite)
     vocabularies = " and ".join(str(len(getattr(source.tokenizer, s).vocabulary)) for s in ("source", "target"))
     typer.echo(f"{folder}: {quantization}, vocabularies of {vocabularies} pieces")
+    if source.tokenizer.text != TextConfig():
+        why = (
+            "no .spm files, because the text of this model is normalised, tokenised or lower-cased before its subwords"
+        )
+        typer.echo(f"{why}; Tokenizer.pieces gives its tokens", err=True)
 
 
 @subcommand(app, "to-marian", "A plain post-norm Transformer as a MarianMT folder of Hugging Face.")

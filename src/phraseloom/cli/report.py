@@ -56,7 +56,7 @@ def command(
     measured, lacks = measure_systems(
         systems, given.systems, given.material, given.translations, device=device, say=say
     )
-    parts = measured_parts(
+    parts, unlike = measured_parts(
         measured,
         [system.name for system in systems],
         given.translations,
@@ -67,7 +67,7 @@ def command(
         say=say,
     )
     about = files_with_checksums(inputs)
-    document = build(given.systems, parts + given.added, lacks=lacks, about=about, title=title)
+    document = build(given.systems, parts + given.added, lacks=lacks + unlike, about=about, title=title)
     if json is not None:
         atomic_write_json(json, document.as_json())
     atomic_write_text(output, report_page(document))

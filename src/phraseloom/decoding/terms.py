@@ -15,9 +15,9 @@ first; words that are matched are not matched again. A source phrase without cap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from phraseloom.decoding.constraints import canonical, words_of
 from phraseloom.errors import DataError
@@ -40,7 +40,12 @@ class Terms:
 
     def __init__(self, terms: dict[tuple[str, ...], Term], path: Path) -> None:
         self.terms, self.path = terms, path
-        self.longest = max(map(len, terms), default=0)
+        self._next: dict[Any, Any] = {}  # by word, what can follow; None → the term that ends here
+        for words, term in terms.items():
+            node = self._next
+            for word in words:
+                node = node.setdefault(word, {})
+            node[None] = term
 
     @staticmethod
     def read(path: str | Path, detokenise: Callable[[str], str] = str) -> Terms:
@@ -85,16 +90,23 @@ class Terms:
         found: dict[Term, None] = {}
         start = 0
         while start < len(words):
-            for size in range(min(self.longest, len(words) - start), 0, -1):
-                keys = (tuple(words[start : start + size]), tuple(lower[start : start + size]))
-                term = next((self.terms[key] for key in keys if key in self.terms), None)
-                if term is not None:
-                    found[term] = None
-                    break
-            else:
-                size = 1
-            start += size
+            # the longest; of two of one length, the one with the capitals of the line
+            size, term = max(self._longest(words, start), self._longest(lower, start), key=lambda match: match[0])
+            if term is not None:
+                found[term] = None
+            start += max(1, size)
         return list(found)
+
+    def _longest(self, words: Sequence[str], start: int) -> tuple[int, Term | None]:
+        """The number of words of the longest term that begins here, and the term; 0 and None without one."""
+        node, size, term = self._next, 0, None
+        for place in range(start, len(words)):
+            node = node.get(words[place], {})
+            if not node:
+                break
+            if None in node:
+                size, term = place + 1 - start, node[None]
+        return size, term
 
 
 def _add(

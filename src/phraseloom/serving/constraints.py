@@ -34,18 +34,19 @@ def constraints_of(fields: Fields, count: int, config: ServingConfig) -> list[Co
 def _read(value: Any, place: str, config: ServingConfig) -> Constraints:
     if isinstance(value, str):
         raise Problem(400, f"{place}: an object is needed, not a text")
-    try:
-        result = read_constraints(value, 1)
-    except DataError as error:
-        raise Problem(400, f"{place}: {error.what[:200]}") from error
-    phrases = (*result.include, *result.exclude)
-    if len(phrases) > config.max_phrases:
+    lists = [value.get(key) for key in ("include", "exclude")] if isinstance(value, dict) else []
+    phrases = [phrase for found in lists if isinstance(found, list) for phrase in found]
+    if len(phrases) > config.max_phrases:  # before they are compared with each other
         limit = f"max_phrases = {config.max_phrases}"
         raise Problem(400, f"{place}: {len(phrases)} phrases are above the limit of this server, {limit}")
-    if (longest := max(map(len, phrases), default=0)) > config.max_phrase_characters:
+    longest = max((len(phrase) for phrase in phrases if isinstance(phrase, str)), default=0)
+    if longest > config.max_phrase_characters:
         limit = f"max_phrase_characters = {config.max_phrase_characters}"
         raise Problem(400, f"{place}: a phrase of {longest} characters is above the limit of this server, {limit}")
-    return result
+    try:
+        return read_constraints(value, 1)
+    except DataError as error:
+        raise Problem(400, f"{place}: {error.what[:200]}") from error
 
 
 def terms_of(fields: Fields, config: ServingConfig) -> Terms | None:

@@ -322,7 +322,9 @@ def compare_sentences(
     if chrf is not None:
         unlike = [b - a for a, b in zip(*chrf, strict=True)]
     else:
-        unlike = [100 - value for value in sentence_chrf(sides[1].runs[0], sides[0].runs[0])]
+        first, second = sides[0].runs[0], sides[1].runs[0]
+        likeness = sentence_chrf(second, first)  # 0 of two empty lines
+        unlike = [0.0 if a == b else 100 - value for a, b, value in zip(first, second, likeness, strict=True)]
     gaps = None
     if log_probs[0] is not None and log_probs[1] is not None:
         gaps = [b - a for a, b in zip(log_probs[0], log_probs[1], strict=True)]

@@ -109,7 +109,10 @@ def describe_run(folder: Path, *, verify: bool = True, depth: int = 1) -> Descri
     if chosen is not None and not chosen.resolve().is_relative_to(folder.resolve()):
         chosen = None
     if chosen is not None:
-        description["model_folder"] = describe_model(chosen, verify=False, depth=depth)
+        model = description["model_folder"] = describe_model(chosen, verify=False, depth=depth)
+        damaged = {checkpoint["name"] for checkpoint in description["checkpoints"] if checkpoint["problem"]}
+        if chosen.resolve().name not in damaged:
+            description["problems"] += model["problems"]
     return description
 
 

@@ -117,8 +117,10 @@ def measured_parts(
     edges: Sequence[int] = (),
     gold: str | None = None,
     say: Callable[[str], None] = print,
-) -> list[Part]:
-    """The parts of everything that was measured on `material`; `translations` are given, those of models are in `measured`.
+) -> tuple[list[Part], list[Missing]]:
+    """The parts of everything that was measured on `material`, and what cannot be shown.
+
+    `translations` are given, those of models are in `measured`.
 
     `systems`: the names of all in their order; the first with translations is the baseline of the scores.
     `edges`: upper edges of the bins of distances; `gold`: the name of the gold links.
@@ -137,7 +139,8 @@ def measured_parts(
         items = material.items or []
         name = ", ".join(dict.fromkeys(Path(item.file).name for item in items))
         parts.append(contrastive_part(measured["contrastive"], items, edges, name))
-    return parts + layer_parts(measured, gold, sentences)
+    by_layer, lacks = layer_parts(measured, gold, sentences)
+    return parts + by_layer, lacks
 
 
 def in_order(by_name: Mapping[str, T], systems: Sequence[str]) -> dict[str, T]:
@@ -202,7 +205,7 @@ def contrastive_part(
 
     keys = [(system, i) for system, runs in judged.items() for i in range(len(runs))]
     flat = {f"{i} {system}": judged[system][i] for system, i in keys}
-    single = len(next(iter(judged.values()))) == 1
+    single = all(len(runs) == 1 for runs in judged.values())
     groups = contrastive_report(items, flat, edges, by_sentence=not single)
     for group in groups:
         entries: dict[str, list[dict[str, Any]]] = {}
@@ -233,8 +236,10 @@ def _pooled(system: str, entries: Sequence[dict[str, Any]], items: int, tested: 
     return {"system": system, "accuracy": mean(values), "deviation": seed_deviation(values), "interval": interval}
 
 
-def layer_parts(measured: Mapping[str, Mapping[str, Sequence[Any]]], gold: str | None, sentences: int) -> list[Part]:
-    """The parts on alignment, entropy, activation and fertility that were measured."""
+def layer_parts(
+    measured: Mapping[str, Mapping[str, Sequence[Any]]], gold: str | None, sentences: int
+) -> tuple[list[Part], list[Missing]]:
+    """The parts on alignment, entropy, activation and fertility that were measured, without the systems whose runs differ."""
     forms: dict[str, tuple[type[ReportPart], dict[str, Any], Callable[[Any, str], ShownSystem]]] = {
         "alignment": (
             AlignmentPart,
@@ -260,15 +265,26 @@ def layer_parts(measured: Mapping[str, Mapping[str, Sequence[Any]]], gold: str |
         ),
     }
     parts: list[Any] = []
+    lacks = []
     for kind, (cls, about, form) in forms.items():
-        if kind in measured:
-            systems = [_averaged(name, [form(run, name) for run in runs]) for name, runs in measured[kind].items()]
+        systems = []
+        for name, runs in measured.get(kind, {}).items():
+            if (system := _averaged(name, [form(run, name) for run in runs])) is not None:
+                systems.append(system)
+            else:
+                lacks.append(
+                    Missing(system=name, what=kind, why="its runs differ in layers or heads, so they have no mean")
+                )
+        if systems:
             parts.append(cls.model_validate({"kind": kind, **about, "systems": systems, "origin": MEASURED}))
-    return parts
+    return parts, lacks
 
 
-def _averaged(name: str, entries: Sequence[S]) -> S:
-    """The means over runs. `deviation` has the same shape; it is absent for one run."""
+def _averaged(name: str, entries: Sequence[S]) -> S | None:
+    """The means over runs, None if these have different shapes. `deviation` has the same shape; it is absent for one run."""
     named = [{**entry.model_dump(exclude_unset=True), "name": name} for entry in entries]
-    several = {**average(named), "runs": len(named), "deviation": spread(named)} if len(named) > 1 else named[0]
+    try:
+        several = {**average(named), "runs": len(named), "deviation": spread(named)} if len(named) > 1 else named[0]
+    except ValueError:
+        return None
     return type(entries[0]).model_validate(several)

@@ -87,7 +87,7 @@ def _alignment_layers(
     chosen = [m for m in settings if m.method == METHOD] or settings
     for layer in sorted({m.layer for m in chosen}):
         of_layer = [m for m in chosen if m.layer == layer]
-        heads = [m for m in of_layer if m.head is not None]
+        heads = [m for m in of_layer if m.head not in (None, "max")]
         best = min(heads, key=lambda m: m.aer) if len(heads) > 1 else None
         yield int(layer), next(m for m in of_layer if m.head is None), best
 

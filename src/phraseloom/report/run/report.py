@@ -381,7 +381,7 @@ def coverage_section(part: CoveragePart, styles: Styles, number: int) -> str:
             s.name,
             r.use,
             r.layer,
-            int(r.order),
+            r.order if isinstance(r.order, str) else int(r.order),
             *(None if share is None else TableCell(f"{100 * share:.1f}", share) for share in (r.covered, r.chance)),
             r.lift,
             None if not r.interval else TableCell("{:.2f} … {:.2f}".format(*r.interval), r.interval[0]),
