@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
-from phraseloom.report.run.runs import average, common_curve, mean, spread, thin
+from phraseloom.report.run.runs import average, common_curve, interval_width, mean, spread, thin
 
 
 def test_mean() -> None:
@@ -43,10 +43,17 @@ def test_curves_meet_at_their_common_updates() -> None:
 
 def test_long_curves_become_means_of_intervals() -> None:
     updates = np.arange(1, 1001, dtype=float)
-    places, values = thin((updates, updates), 1000, points=100)
+    width = interval_width(updates, points=100)
+    places, values = thin((updates, updates), width)
     assert len(places) == 100
     assert places[0] == 10
     assert values[0] == pytest.approx(5.5)
     assert values.mean() == pytest.approx(updates.mean())
-    assert thin((updates[:50], updates[:50]), 1000, points=100)[0] is not places
-    assert len(thin((updates[:50], updates[:50]), 1000, points=100)[0]) == 50
+    few = updates[:50]
+    assert thin((few, few), interval_width(few, points=100))[0].tolist() == few.tolist()
+
+
+def test_what_is_left_is_in_the_last_interval() -> None:
+    updates = np.arange(1, 8, dtype=float)
+    places, values = thin((updates, updates), 3)
+    assert (places.tolist(), values.tolist()) == ([3, 7], [2, 5.5])

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from phraseloom.report.run.learning import learned_nothing, unigram_level, unigram_perplexity
+from phraseloom.report.run.parts import read_part
 from phraseloom.report.run.report import ComparedScore, build
 from phraseloom.report.run.runs import OverRuns, SystemFacts
 
 from .made_runs import make_run
+from .test_parts import write
 from .test_run_report import systems_of
 
 
@@ -69,3 +71,14 @@ def test_bleu_below_the_floor(tmp_path: Path, test: float | None, valid: float |
     known = base.model_copy(update={"summary": base.summary.model_copy(update=changes)})
     warnings = list(learned_nothing([known]))
     assert said in warnings[0] if said else warnings == []
+
+
+def test_bleu_of_a_later_test_set_counts(tmp_path: Path) -> None:
+    """The overview has the first test set alone; a system of the second one is warned of all the same."""
+    parts = []
+    for name, bleu in (("fine", 30.0), ("poor", 1.5)):
+        score = {"name": "BLEU", "value": bleu, "signature": "s"}
+        value = {"sentences": 9, "references": 1, "systems": [{"name": name, "scores": [score]}]}
+        parts.append(read_part(name, write(tmp_path / f"{name}.json", value)))
+    (said,) = build([], parts).warnings
+    assert said.startswith("poor") and "BLEU is 1.50, below 2" in said

@@ -62,6 +62,23 @@ def test_curves_and_who_reaches_whom(systems: list[SystemFacts]) -> None:
     assert curve.reached == [ReachedValue(value=4.0, update=None), ReachedValue(value=5.0, update=20)]
 
 
+@pytest.mark.parametrize(
+    ("lengths", "points"), [((1200, 2400), 120), ((2400, 1200), 120), ((2000, 10000), 117), ((90, 2000), 90)]
+)
+def test_losses_of_runs_of_different_length(tmp_path: Path, lengths: tuple[int, int], points: int) -> None:
+    """The same losses, to the end of the shorter run, differ by nothing."""
+    folders = [
+        make_run(tmp_path / str(n), perplexities={}, losses={u: 10 / u**0.5 for u in range(1, n + 1)}) for n in lengths
+    ]
+    (curve,) = build(systems_of(*map(str, folders))).curves
+    assert (curve.key, len(curve.rows), curve.rows[-1].update) == ("nll", points, min(lengths))
+    assert [row.difference for row in curve.rows] == [0.0] * points
+    longer, shorter = sorted((0, 1), key=lambda i: -lengths[i])
+    assert curve.reached[shorter].update is None
+    update = curve.reached[longer].update
+    assert update is not None and min(lengths) <= update <= min(lengths) + 20
+
+
 def test_the_sentences_that_differ_most() -> None:
     sides = [
         SystemSide("a", [FIRST], [[-1.0, -9.0, -2.0, -1.0]]),

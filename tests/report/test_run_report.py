@@ -11,7 +11,7 @@ import pytest
 
 from phraseloom.metrics.seeds import TWO_SEEDS
 from phraseloom.report.run.measured import ScoredOn, score_parts
-from phraseloom.report.run.page import report_page
+from phraseloom.report.run.page import overview, report_page
 from phraseloom.report.run.parts import Part, ScoresPart, read_part
 from phraseloom.report.run.report import RunReport, build
 from phraseloom.report.run.runs import Missing, OverRuns, SystemFacts, parse_systems, read_system
@@ -206,6 +206,29 @@ def test_files_of_other_verbs_find_their_system(folder: Path) -> None:
     document = build(systems_of("first=base", "wide=s1"), [part])
     assert [s.name for s in document.parts[0].systems] == ["first", "wide", "stranger"]
     assert [s.name for s in document.systems] == ["first", "wide", "stranger"]
+
+
+def test_figures_of_other_test_sets_are_not_in_one_column(folder: Path) -> None:
+    """Two files of each kind; the systems of the second have no such figure in the overview, nor a p."""
+    parts: list[Part] = []
+    for year in ("16", "17"):
+        outputs = {f"t{year}.base": [BASE], f"t{year}.new": [NEW]}
+        parts += score_parts(outputs, ScoredOn(REFERENCE, REFERENCE, samples=40, subset=("mwt.txt", range(30))))
+        for kind in ("contrastive", "alignment"):
+            value = json.loads(json.dumps(EXAMPLES[kind]).replace('"m"', f'"t{year}.base"'))
+            parts.append(read_part(year, write(Path(f"{kind}{year}.json"), value)))
+    document = build(systems_of("base"), parts)
+    summaries = {s.name: s.summary for s in document.systems}
+    first, second = summaries["t16.base"], summaries["t17.base"]
+    assert summaries["t16.new"].scores["BLEU"].p is not None
+    assert first.scores and first.subset and first.contrastive and first.alignment
+    for summary in (second, summaries["t17.new"]):
+        assert (summary.scores, summary.subset, summary.contrastive, summary.alignment) == ({}, None, None, None)
+    html = overview(document)
+    assert "p vs. t16.base" in html and "all of its first section" in html
+    row = next(row for row in html.split("<tr") if "t17.new" in row)
+    texts = Checker(f"<table><tr{row.split('</tr>')[0]}</tr></table>").texts
+    assert set(texts) == {"t17.new", "–"}
 
 
 def test_texts_cannot_break_the_page(folder: Path) -> None:

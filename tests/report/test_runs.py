@@ -65,6 +65,19 @@ def test_facts_and_curves_over_seeds(runs: Path) -> None:
     assert system.over_runs("parameters") is None
 
 
+@pytest.mark.parametrize(("lengths", "points"), [((10000, 110), 110), ((1200, 2400), 120), ((300, 250, 7), 7)])
+def test_seeds_of_different_length_meet_before_they_are_thinned(
+    tmp_path: Path, lengths: tuple[int, ...], points: int
+) -> None:
+    folders = [
+        make_run(tmp_path / str(n), perplexities={}, losses={u: 10 / u**0.5 for u in range(1, n + 1)}) for n in lengths
+    ]
+    (system,) = (read_system(one) for one in parse_systems(["all=" + ",".join(map(str, folders))]))
+    curve = system.curves["nll"]
+    assert len(curve.updates) == points and curve.updates[-1] == min(lengths)
+    assert curve.deviation == [0.0] * points
+
+
 def test_cosine_loss_has_a_curve_where_there_is_one(tmp_path: Path) -> None:
     folders = [make_run(tmp_path / name) for name in "ab"]
     with (folders[0] / "metrics.jsonl").open("a", encoding="utf-8") as file:

@@ -20,7 +20,17 @@ from phraseloom.metrics.bleu import make_scorer
 from phraseloom.report.run.folders import INDEX
 from phraseloom.report.run.parts import ScoresPart
 from phraseloom.report.run.report import configuration, missing, warnings
-from phraseloom.report.run.runs import LearningCurve, Missing, OverRuns, SystemFacts, mean
+from phraseloom.report.run.runs import (
+    CURVES,
+    LearningCurve,
+    Missing,
+    OverRuns,
+    SystemFacts,
+    common_updates,
+    interval_width,
+    mean,
+    mean_curve,
+)
 from phraseloom.results import Number, ResultPart
 
 FORMAT = 1
@@ -170,7 +180,10 @@ def build(
     return RunComparison(
         format=FORMAT,
         version=__version__,
-        systems=[system.model_copy(update={"look": look}) for look, system in enumerate(systems)],
+        systems=[
+            SystemFacts.model_validate({**system.model_dump(exclude_unset=True), "look": look})
+            for look, system in enumerate(systems)
+        ],
         configuration=RecipeDifferences(
             different=[RecipeDifference(key=row.key, values=row.values) for row in rows if not row.same],
             same=sum(row.same for row in rows),
@@ -260,18 +273,28 @@ def _short(checksum: str) -> str:
 
 
 def _curve(key: str, systems: Sequence[SystemFacts]) -> ComparedCurve | None:
-    """The values of both systems at their common updates, and when each reached the best value of the other."""
-    if any(key not in system.curves for system in systems):
+    """The values of both systems at their common updates, and when each reached the best value of the other.
+
+    Training values are means over intervals, the same ones for both systems.
+    """
+    runs = [system.run_curves(key) for system in systems]
+    if not all(runs) or any(key not in system.curves for system in systems):
         return None
-    curves = [system.curves[key] for system in systems]
-    places = [{u: i for i, u in enumerate(curve.updates)} for curve in curves]
+    common = common_updates([curve for curves in runs for curve in curves])
+    width = interval_width(common) if CURVES[key] == "training" else 1.0
+    rows = _rows(*(mean_curve(curves, common, width) for curves in runs))
+    whole = [mean_curve(curves, common_updates(curves), width) for curves in runs]
+    return ComparedCurve(key=key, rows=rows, reached=[_reached(key, whole[i], whole[1 - i]) for i in (0, 1)])
+
+
+def _rows(*curves: LearningCurve) -> list[CurveRow]:
+    """Two curves with the same updates, row by row."""
     rows = []
-    for update in (u for u in places[0] if u in places[1]):
-        at = [by_update[update] for by_update in places]
-        values = [curve.values[i] for curve, i in zip(curves, at, strict=True)]
-        spreads = [curve.deviation[i] if curve.deviation else None for curve, i in zip(curves, at, strict=True)]
+    for i, update in enumerate(curves[0].updates):
+        values = [curve.values[i] for curve in curves]
+        spreads = [curve.deviation[i] if curve.deviation else None for curve in curves]
         rows.append(CurveRow(update=update, values=values, deviations=spreads, difference=values[1] - values[0]))
-    return ComparedCurve(key=key, rows=rows, reached=[_reached(key, curves[i], curves[1 - i]) for i in (0, 1)])
+    return rows
 
 
 def _reached(key: str, curve: LearningCurve, other: LearningCurve) -> ReachedValue:

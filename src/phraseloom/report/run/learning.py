@@ -20,8 +20,9 @@ from phraseloom.errors import PhraseloomError
 from phraseloom.text.vocabulary import EOS
 
 if TYPE_CHECKING:
-    from phraseloom.report.run.report import ReportedSystem, Summary
-    from phraseloom.report.run.runs import RunFacts
+    from phraseloom.report.run.parts import ComparedScore, Part
+    from phraseloom.report.run.report import ReportedSystem
+    from phraseloom.report.run.runs import OverRuns, RunFacts
 
 UNIGRAM_SHARE = 0.8
 BLEU_FLOOR = 2.0
@@ -61,10 +62,14 @@ def _counts(split: Split, size: int) -> np.ndarray:
     return counts
 
 
-def learned_nothing(systems: Sequence[ReportedSystem]) -> Iterator[str]:
-    """A warning for each system whose figures are those of a model that has learned next to nothing."""
+def learned_nothing(systems: Sequence[ReportedSystem], parts: Sequence[Part] = ()) -> Iterator[str]:
+    """A warning for each system whose figures are those of a model that has learned next to nothing.
+
+    Its test BLEU is that of its summary, else of the first of the `parts` that has one.
+    """
     for system in systems:
-        reasons = [*_perplexity_reasons(system.runs), *_bleu_reasons(system.summary)]
+        test = system.summary.scores.get("BLEU") or _bleu_of_parts(system.name, parts)
+        reasons = [*_perplexity_reasons(system.runs), *_bleu_reasons(test, system.summary.valid_bleu)]
         if reasons:
             yield f"{system.name} has learned next to nothing, so it cannot be compared: {'; '.join(reasons)}."
 
@@ -81,8 +86,12 @@ def _perplexity_reasons(runs: Sequence[RunFacts]) -> Iterator[str]:
             )
 
 
-def _bleu_reasons(summary: Summary) -> Iterator[str]:
-    test, valid = summary.scores.get("BLEU"), summary.valid_bleu
+def _bleu_of_parts(name: str, parts: Sequence[Part]) -> ComparedScore | None:
+    whole = [system for part in parts if part.kind == "scores" and part.of is None for system in part.systems]
+    return next((s.scores["BLEU"] for s in whole if s.name == name and "BLEU" in s.scores), None)
+
+
+def _bleu_reasons(test: ComparedScore | None, valid: OverRuns | None) -> Iterator[str]:
     if test is not None and test.value < BLEU_FLOOR:
         yield f"BLEU is {test.value:.2f}, below {BLEU_FLOOR:g}"
     elif test is None and valid is not None and valid.mean < BLEU_FLOOR:

@@ -212,7 +212,7 @@ def report_page(document: RunReport) -> str:
 
 
 def overview(document: RunReport) -> str:
-    """The figures of every system, one row each, without empty columns."""
+    """The figures of every system, one row each, without empty columns; each kind of them is of one part (`Summary`)."""
     rows = []
     several = any(s.summary.runs > 1 for s in document.systems)
     scores = next((p for p in document.parts if isinstance(p, ScoresPart) and p.of is None), None)
@@ -253,6 +253,9 @@ def overview(document: RunReport) -> str:
         )
         counts = [len(e.runs or [0]) for s in document.systems if (e := s.summary.scores.get(metrics[0]))]
         text += f"{TWO_SEEDS} " if compares_two_seeds(counts) else ""
+    kinds = [(p.kind, isinstance(p, ScoresPart) and p.of is not None) for p in document.parts]
+    if any(kinds.count((kind, of)) > 1 for kind, of in kinds if kind in ("scores", "contrastive", "alignment")):
+        text += "Figures of one kind are all of its first section below; systems of other sections have –. "
     return table(headers, shown, name="Overview") + note(
         text + "–: not known; see the end of the page. A click on a heading sorts."
     )

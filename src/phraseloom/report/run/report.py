@@ -61,8 +61,9 @@ class BestLayer(ResultPart):
 
 
 class Summary(ResultPart):
-    """The figures of a system in the first table; None: unknown. The last five are set if the report has such a part.
+    """The figures of a system in the first table; None: unknown.
 
+    The last five are those of the first part of their kind, and not set for a system that is not in it.
     `runs`: their number; `scores`: by metric; `subset`: the first metric on the lines of `--mwt`; `speed`: sentences / s.
     """
 
@@ -140,7 +141,7 @@ def build(
         parts=parts,
         configuration=configuration([system.runs for system in systems]),
         about=dict(about or {}),
-        warnings=[*learned_nothing(shown), *warnings(systems)],
+        warnings=[*learned_nothing(shown, parts), *warnings(systems)],
         lacks=[*missing(known.values()), *lacks, *_not_asked(parts, lacks)],
     )
 
@@ -223,28 +224,37 @@ def _renamed(part: Part, systems: Sequence[SystemFacts]) -> Part:
 
 
 def _summary(system: SystemFacts, parts: Sequence[Part]) -> Summary:
+    """The figures of a system. Each kind is of one part for all systems: figures of other test sets do not compare."""
     summary: dict[str, Any] = {"runs": len(system.runs), "seeds": [run.seed for run in system.runs]}
     keys = ("parameters", "updates", "seconds", "tokens_per_second", "valid_perplexity", "valid_bleu")
     summary |= {key: system.over_runs(key) for key in keys}
-    for part in parts:
+    for part in _first_of_each_kind(parts):
         if isinstance(part, ScoresPart):
             for scored in _of(system, part.systems):
                 if part.of is None:
-                    summary.setdefault("scores", scored.scores)
+                    summary["scores"] = scored.scores
                 else:
-                    summary.setdefault("subset", next(iter(scored.scores.values())))
+                    summary["subset"] = next(iter(scored.scores.values()))
         elif isinstance(part, ContrastivePart):
             for accuracy in _of(system, part.groups[0].systems):
-                summary.setdefault("contrastive", accuracy)
+                summary["contrastive"] = accuracy
         elif isinstance(part, AlignmentPart):
             for aligned in _of(system, part.systems):
                 means = [m for m in aligned.settings if m.head is None]
                 best = min([m for m in means if m.method == METHOD] or means, key=lambda m: m.aer)
-                summary.setdefault("alignment", BestLayer(layer=best.layer, method=best.method, aer=best.aer))
+                summary["alignment"] = BestLayer(layer=best.layer, method=best.method, aer=best.aer)
         elif isinstance(part, SpeedPart):
             for fast in _of(system, part.systems):
-                summary.setdefault("speed", fast.sentences_per_second)
+                summary["speed"] = fast.sentences_per_second
     return Summary.model_validate(summary)
+
+
+def _first_of_each_kind(parts: Sequence[Part]) -> list[Part]:
+    """The first part of each kind; scores of some lines alone are a kind of their own."""
+    firsts: dict[tuple[str, bool], Part] = {}
+    for part in parts:
+        firsts.setdefault((part.kind, isinstance(part, ScoresPart) and part.of is not None), part)
+    return list(firsts.values())
 
 
 def _of(system: SystemFacts, entries: Iterable[S]) -> list[S]:

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -133,6 +134,7 @@ class SystemFacts(ResultPart):
     runs: list[RunFacts]
     curves: dict[str, LearningCurve]
     outputs: list[str] = pydantic.Field(default_factory=list)
+    _histories: list[RunHistory] = pydantic.PrivateAttr(default_factory=list)
 
     @property
     def translates(self) -> bool:
@@ -146,6 +148,10 @@ class SystemFacts(ResultPart):
             return None
         values = [value.value if isinstance(value, BestValidation) else value for value in values]
         return OverRuns(mean=mean(values), deviation=seed_deviation(values), values=values)
+
+    def run_curves(self, key: str) -> list[Curve]:
+        """The curve of every run that has one, with all its updates; none if the facts were not read from run folders."""
+        return run_curves(self._histories, key)
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
@@ -191,26 +197,33 @@ def read_system(system: System) -> SystemFacts:
     """
     histories = [read_history(folder) for folder in system.folders]
     runs = [_facts(folder, h) for folder, h in zip(system.folders, histories, strict=True)]
-    return SystemFacts(name=system.name, runs=runs, curves=curves_of(histories))
+    facts = SystemFacts(name=system.name, runs=runs, curves=curves_of(histories))
+    facts._histories = histories
+    return facts
 
 
 def curves_of(histories: Sequence[RunHistory]) -> dict[str, LearningCurve]:
-    """The curves of the runs by key of `CURVES`, without empty ones."""
+    """The curves of the runs by key of `CURVES`, without empty ones. Those of training are thinned."""
     result: dict[str, LearningCurve] = {}
-    last = max((max([*h.training, *h.validation, 0]) for h in histories), default=0)
     for key, of in CURVES.items():
-        curves = [h.curve(key, of=of) for h in histories]
-        if key == "nll":
-            curves = [c if len(c[0]) else h.curve("loss") for c, h in zip(curves, histories, strict=True)]
-        if of == "training":
-            curves = [thin(c, last) for c in curves]
-        curve = common_curve(curves)
+        curves = run_curves(histories, key)
+        updates = common_updates(curves)
+        width = interval_width(updates) if of == "training" else 1.0
+        curve = mean_curve(curves, updates, width)
         if curve.updates:
             clocks = [h.at_time(np.array(curve.updates)) for h in histories]
             known = [c for c in clocks if c is not None]
             seconds = np.mean(known, axis=0).tolist() if len(known) == len(histories) else None
             result[key] = curve.model_copy(update={"seconds": seconds})
     return result
+
+
+def run_curves(histories: Sequence[RunHistory], key: str) -> list[Curve]:
+    """The curve `key` of `CURVES` of every run that has one."""
+    curves = [h.curve(key, of=CURVES[key]) for h in histories]
+    if key == "nll":
+        curves = [c if len(c[0]) else h.curve("loss") for c, h in zip(curves, histories, strict=True)]
+    return [c for c in curves if len(c[0])]
 
 
 def _facts(folder: Path, history: RunHistory) -> RunFacts:
@@ -338,25 +351,44 @@ def common_curve(curves: Sequence[Curve]) -> LearningCurve:
     curves = [c for c in curves if len(c[0])]
     if not curves:
         return LearningCurve(updates=[], values=[], deviation=None)
-    places = sorted(set.intersection(*(set(updates.tolist()) for updates, _ in curves)))
-    rows = [[dict(zip(u.tolist(), v.tolist(), strict=True))[p] for p in places] for u, v in curves]
-    columns = list(zip(*rows, strict=True))
+    places = common_updates(curves)
+    columns = np.array([at_updates(c, places)[1] for c in curves]).T.tolist()
     spreads = [seed_deviation(c) or 0.0 for c in columns] if len(curves) > 1 else None
-    return LearningCurve(updates=places, values=[mean(c) for c in columns], deviation=spreads)
+    return LearningCurve(updates=places.tolist(), values=[mean(c) for c in columns], deviation=spreads)
 
 
-def thin(curve: Curve, last: float, *, points: int = MOST_POINTS) -> Curve:
-    """The means of a noisy curve over at most `points` intervals of 0 … `last`, each placed at the end of its interval.
+def mean_curve(curves: Sequence[Curve], updates: np.ndarray, width: float) -> LearningCurve:
+    """The mean curve of several runs at these updates, which all of them have, over intervals of `width` (`thin`)."""
+    return common_curve([thin(at_updates(c, updates), width) for c in curves])
 
-    The intervals have one length, except for the last one, which has what is left too. Curves of runs of one length get the
-    same places. A short curve is returned unchanged.
+
+def common_updates(curves: Sequence[Curve]) -> np.ndarray:
+    """The updates that all curves have, in order."""
+    return reduce(np.intersect1d, (updates for updates, _ in curves)) if curves else np.zeros(0)
+
+
+def at_updates(curve: Curve, updates: np.ndarray) -> Curve:
+    """The points of a curve at these updates."""
+    kept = np.isin(curve[0], updates)
+    return curve[0][kept], curve[1][kept]
+
+
+def interval_width(updates: np.ndarray, *, points: int = MOST_POINTS) -> float:
+    """The width for `thin` that makes at most `points` intervals of these updates; 1 (no change) if they are few."""
+    return float(math.ceil(updates[-1] / points)) if len(updates) > points else 1.0
+
+
+def thin(curve: Curve, width: float) -> Curve:
+    """The means of a noisy curve over intervals of `width` updates, each placed at the end of its interval.
+
+    The last interval has what is left too, up to the last update. Only curves with the same updates compare after this: their
+    means are over the same updates, and placed alike.
     """
     updates, values = curve
-    if len(updates) <= points:
+    if width <= 1 or not len(updates):
         return curve
-    width = max(1.0, math.ceil(last / points))
+    last = updates[-1]
     most = max(1.0, last // width)
-    groups = np.minimum(np.ceil(updates / width), most)
-    places = np.unique(groups)
-    means = np.array([values[groups == g].mean() for g in places])
+    places, group = np.unique(np.minimum(np.ceil(updates / width), most), return_inverse=True)
+    means = np.bincount(group, weights=values) / np.bincount(group)
     return np.where(places == most, last, places * width), means
