@@ -315,3 +315,19 @@ def test_an_imported_model_is_a_model_like_ours(folders: Any, tmp_path: Path) ->
     scored = translator.score(lines[:1], [best.text])[0]
     if scored.tokens == best.tokens:
         assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
+
+
+def test_what_generation_config_leaves_out_is_that_of_transformers(tmp_path: Path) -> None:
+    """Not that of config.json, which transformers reads only if there is no generation_config.json; the length is 20 then."""
+    marian.write_folder(tmp_path / "theirs", renormalize=False)
+    _edit("config.json", num_beams=6, max_length=40)(tmp_path / "theirs")
+    settings = tmp_path / "theirs" / "generation_config.json"
+    settings.write_text(
+        json.dumps({"decoder_start_token_id": json.loads(settings.read_text())["decoder_start_token_id"]})
+    )
+    import_marian(tmp_path / "theirs", tmp_path / "ours")
+    found = load_model(tmp_path / "ours")[2]
+    assert (found["beam"], found["max_length"]["constant"]) == (1, 18)  # theirs counts the start and the end
+    settings.unlink()
+    import_marian(tmp_path / "theirs", tmp_path / "other")
+    assert load_model(tmp_path / "other")[2]["beam"] == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -300,3 +301,28 @@ def test_the_command(command: Command, model_folder: Path, tmp_path: Path) -> No
     (tmp_path / "terms.tsv").write_text("cow\n")
     done = command(*options, stdin=b"a cow\n")
     assert done.code == 1 and "terms.tsv:1: a row of 1 columns" in done.err
+
+
+def test_terms_are_the_longest_with_the_capitals_of_the_line_first() -> None:
+    """The same as a look at every size of every place, on random lines of few words."""
+    draw = random.Random(7)
+
+    def some(longest: int) -> str:
+        return " ".join(draw.choice(["a", "A", "b", "c", ","]) for _ in range(draw.randint(1, longest)))
+
+    for _ in range(200):
+        terms = Terms.of({some(4): f"t{n}" for n in range(6)})
+        line = some(12)
+        words = line.split()
+        expected, start = [], 0
+        while start < len(words):
+            for size in range(len(words) - start, 0, -1):
+                own = tuple(words[start : start + size])
+                term = terms.terms.get(own) or terms.terms.get(tuple(word.lower() for word in own))
+                if term is not None:
+                    expected.append(term)
+                    break
+            else:
+                size = 1
+            start += size
+        assert terms.matches(line) == list(dict.fromkeys(expected))

@@ -102,6 +102,11 @@ def test_paths_and_methods(server: Running) -> None:
         ({"constraints": {"include": ["a b"], "exclude": ["b"]}}, "constraints: 'a b' is required and contains 'b'"),
         ({"constraints": {"exclude": [f"a{i}" for i in range(17)]}}, "17 phrases are above the limit of this server"),
         ({"constraints": {"include": ["a" * 201]}}, "201 characters is above the limit of this server"),
+        # 10,000 with 10,000: each with each would take minutes
+        (
+            {"constraints": {k: [f"{k} {i}" for i in range(10_000)] for k in ("include", "exclude")}},
+            "20000 phrases are above",
+        ),
         ({"terms": []}, "terms: an object of texts is needed, not a list"),
         ({"terms": {"a": 1}}, "terms 1: a text is needed, not a number"),
         ({"terms": {"a": "b", "c\nd": "e"}}, "terms 2: a text is one line"),

@@ -110,7 +110,7 @@ def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
         vocabularies=vocabularies,
         sentencepiece=sentencepiece,
         languages=("", ""),
-        generation=generation,
+        generation={"max_length": 512} | generation,  # Marian has no limit of this kind
         generation_file=folder / DECODER,
         read_tensors=lambda: (_read_tensors(config, file), file),
         settings=settings,
