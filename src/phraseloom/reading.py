@@ -38,6 +38,8 @@ LIMITS: tuple[tuple[str, int | None], ...] = (
     (".offsets", None),
     (".phrase_offsets", None),
     (".phrases", None),
+    (".links", None),
+    (".link_offsets", None),
     (".lines", None),
     ("phrase_table.txt", 256 * MIB),
     (".txt", 1024 * MIB),

@@ -86,8 +86,8 @@ def _extend_subword_nmt(subwords: SubwordNmt, words: Mapping[str, int], count: i
     plain = {word: n for word, n in words.items() if not any(c.isspace() for c in word)}
     merges = learn_merges(_cut(subwords, plain, {EMPTY_WORD}), join, subwords.vocabulary, count)
     codes = subwords.content.decode() + "".join(f"{symbol(left)} {symbol(right)}\n" for left, right in merges)
-    pieces = dict.fromkeys([*subwords.vocabulary, *(join(left, right) for left, right in merges)])
-    return SubwordNmt(codes, Vocabulary(list(pieces)))
+    new = dict.fromkeys(join(left, right) for left, right in merges)
+    return SubwordNmt(codes, Vocabulary([*subwords.vocabulary, *(piece for piece in new if piece not in subwords.vocabulary)]))
 
 
 def _extend_sentencepiece(subwords: Sentencepiece, words: Mapping[str, int], count: int) -> Sentencepiece:
