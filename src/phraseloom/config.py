@@ -7,6 +7,7 @@ of the command line, that the value comes from, and the nearest valid name (reli
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 import types
@@ -148,6 +149,37 @@ def _is_whole(value: Any) -> Any:
 
 
 Whole = pydantic.BeforeValidator(_is_whole)
+
+JsonSchema = dict[str, Any]
+
+
+ABOUT = ("title", "description", "default")
+"""Keys of a JSON schema that do not restrict the value."""
+
+
+def or_short(form: JsonSchema) -> Callable[[JsonSchema], None]:
+    """A `json_schema_extra`: `form` may stand in place of the value, because a validator reads it."""
+
+    def extend(schema: JsonSchema) -> None:
+        whole = {key: schema.pop(key) for key in list(schema) if key not in ABOUT}
+        schema["anyOf"] = [copy.deepcopy(form), whole]
+
+    return extend
+
+
+def or_value_of(field: str) -> Callable[[JsonSchema], None]:
+    """A `json_schema_extra` of a class: the value of this field may stand in place of the mapping."""
+
+    def extend(schema: JsonSchema) -> None:
+        or_short({key: value for key, value in schema["properties"][field].items() if key not in ABOUT})(schema)
+
+    return extend
+
+
+def with_former_keys(schema: JsonSchema, kind: type[Config]) -> None:
+    """A `json_schema_extra` of a class: its `former_keys` are keys."""
+    for key, path in kind.former_keys.items():
+        schema["properties"][key] = {"deprecated": True, "description": f"Former name of {dotted(path)}."}
 
 
 C = TypeVar("C", bound=Config)

@@ -13,6 +13,7 @@ a recipe from somebody else cannot read other files; `base=FILE` on the command 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, model_validator
 
-from phraseloom.config import Config, Place, Places, Whole, merge, one_of, read_yaml, set_override, validate, value_at
+from phraseloom.config import (
+    Config,
+    JsonSchema,
+    Place,
+    Places,
+    Whole,
+    merge,
+    one_of,
+    read_yaml,
+    set_override,
+    validate,
+    value_at,
+)
 from phraseloom.options.attention import USES
 from phraseloom.options.data import DataConfig, TextDataConfig
 from phraseloom.options.decoding import AUTO, DecodingConfig, GenerationConfig
@@ -207,18 +220,61 @@ def check_recipe(value: dict[str, Any], *, file: str | Path | None = None, place
     return validate(TASKS[task], value, file=file, places=places)
 
 
-def schema() -> dict[str, Any]:
-    """The JSON schema of a recipe; `task` selects the variant."""
-    whole = TypeAdapter(AnyRecipe).json_schema()
-    reference = {task: {"$ref": f"#/$defs/{kind.__name__}"} for task, kind in TASKS.items()}
+def schema() -> JsonSchema:
+    """The JSON schema of a recipe; `task` selects the variant. With a `base`, every key may be missing."""
+    whole: JsonSchema = TypeAdapter(AnyRecipe).json_schema()["$defs"]
+    _select_by_kind(whole)
+    parts = {PART + name: _part(definition) for name, definition in whole.items()}
+    base = {"type": "string", "description": "The recipe that this one extends: a path relative to this file."}
+    for kind in TASKS.values():
+        parts[PART + kind.__name__]["properties"]["base"] = base
     return {
         "type": "object",
-        "required": ["name", "data"],
-        "if": {"properties": {"task": {"const": "language_model"}}, "required": ["task"]},
-        "then": reference["language_model"],
-        "else": reference["translation"],
-        "$defs": whole["$defs"],
+        "properties": {"base": base},
+        "if": {"required": ["base"]},
+        "then": {"anyOf": [{"$ref": f"#/$defs/{PART}{kind.__name__}"} for kind in TASKS.values()]},
+        "else": {
+            "if": {"properties": {"task": {"const": "language_model"}}, "required": ["task"]},
+            "then": {"$ref": f"#/$defs/{LanguageModelRecipe.__name__}"},
+            "else": {"$ref": f"#/$defs/{Recipe.__name__}"},
+        },
+        "$defs": whole | parts,
     }
+
+
+PART = "PartOf"
+"""Begins the names of definitions for recipes with a base."""
+
+
+def _select_by_kind(definitions: JsonSchema) -> None:
+    """Let `kind` select the variant of each union: it is required, except for the `usual_kind`, which validators add."""
+    for union in [node for node in _nodes(definitions) if "oneOf" in node]:
+        union["anyOf"] = union.pop("oneOf")
+        usual = union.pop("usual_kind", None)
+        for kind, reference in union.pop("discriminator", {}).get("mapping", {}).items():
+            if kind != usual:
+                variant = definitions[reference.rpartition("/")[2]]
+                variant["required"] = sorted({"kind", *variant.get("required", [])})
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """All mappings in nested plain data."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _nodes(inner)
+
+
+def _part(node: Any) -> Any:
+    """The schema `node` for values that are merged over others: no key is required, except in lists, which are replaced."""
+    if isinstance(node, list):
+        return [_part(inner) for inner in node]
+    if not isinstance(node, dict):
+        return node
+    result = {key: inner if key == "items" else _part(inner) for key, inner in node.items() if key != "required"}
+    if "$ref" in node:
+        result["$ref"] = node["$ref"].replace("#/$defs/", f"#/$defs/{PART}")
+    return result
 
 
 def _still_there(places: Places, value: dict[str, Any]) -> Places:

@@ -26,6 +26,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     create_model,
@@ -34,7 +35,7 @@ from pydantic import (
     model_validator,
 )
 
-from phraseloom.config import Config, validate
+from phraseloom.config import Config, or_short, validate
 
 EXAMPLE = "queryk heterogeneous 1-2"
 KEYS = {"shared-keys": True, "keys-per-order": False}
@@ -79,6 +80,9 @@ def parse_orders(text: str) -> list[int]:
     return [int(p) for p in parts]
 
 
+NUMBERS = "[0-9]+(-[0-9]+)*"
+SHORT_NUMBERS = {"type": "string", "pattern": f"^{NUMBERS}$"}
+
 Backend = Literal["auto", "explicit", "fused"]
 Orders = Annotated[list[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
@@ -96,7 +100,9 @@ class ArrangementOptions(Config):
 class SplitOptions(ArrangementOptions):
     """`split`: the number of heads for order 1, 2, …, as [4, 4] or "44"; by default all heads have order 1."""
 
-    split: list[Annotated[int, Field(ge=0)]] | None = None
+    split: list[Annotated[int, Field(ge=0)]] | None = Field(
+        None, json_schema_extra=or_short({**SHORT_NUMBERS, "type": ["string", "integer"], "minimum": 0})
+    )
 
     @field_validator("split", mode="before")
     @classmethod
@@ -111,7 +117,7 @@ class SplitOptions(ArrangementOptions):
 class OrdersOptions(ArrangementOptions):
     """`orders`: the orders of the n-grams that every head attends to, as [1, 2] or "1-2"."""
 
-    orders: Orders = Field([1, 2])
+    orders: Orders = Field([1, 2], json_schema_extra=or_short(SHORT_NUMBERS))
 
     @field_validator("orders", mode="before")
     @classmethod
@@ -250,6 +256,14 @@ def _forms() -> str:
     )
 
 
+LINE = {
+    "type": "string",
+    "pattern": rf"^\s*({'|'.join(SCORES)})(\s+({'|'.join(ARRANGEMENTS)})\s+{NUMBERS})?"
+    rf"(\s+({'|'.join(KEYS)}))?(\s+{GATED})?\s*$",
+    "examples": [EXAMPLE],
+}
+"""The JSON schema of an attention in one line."""
+
 if TYPE_CHECKING:
     AnyScore = ScoreOptions
     AnyArrangement = ArrangementOptions
@@ -262,6 +276,8 @@ class AttentionConfig(Config):
 
     `gated`: each head has a gate for n-grams, initialised to zero, so that training starts from attention to tokens.
     """
+
+    model_config = ConfigDict(json_schema_extra=or_short(LINE))
 
     score: AnyScore = Field({"kind": "token"}, validate_default=True)
     arrangement: AnyArrangement = Field({"kind": "homogeneous"}, validate_default=True)
@@ -347,6 +363,8 @@ class BackendOptions(Config):
 
 class AttentionsConfig(BackendOptions):
     """The attention of each use; one line sets the same attention for all three uses."""
+
+    model_config = ConfigDict(json_schema_extra=or_short(LINE))
 
     encoder_self: AttentionConfig = AttentionConfig()
     decoder_self: AttentionConfig = AttentionConfig()

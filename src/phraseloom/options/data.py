@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from phraseloom.config import Config
+from phraseloom.config import Config, or_short
 from phraseloom.options.text import (
     LINE_TOKENS,
+    TAG_PATTERN,
     FileName,
     SentencepieceConfig,
     Sha256,
@@ -28,7 +29,11 @@ from phraseloom.options.text import (
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Sides = dict[str, tuple[str, str | None]]
-Tags = Annotated[list[TagName], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Tags = Annotated[
+    list[TagName],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    Field(json_schema_extra=or_short({"type": "string", "pattern": TAG_PATTERN})),
+]
 Weight = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)]
 

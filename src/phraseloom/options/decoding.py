@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field, model_validator
 
-from phraseloom.config import Config
+from phraseloom.config import Config, or_short
 from phraseloom.options.text import LINE_TOKENS, TagName
 
 
@@ -192,7 +192,11 @@ class DecodingConfig(Config):
     )
     alignment_head: Annotated[
         Annotated[int, Field(ge=1)] | Literal["max"] | None, pydantic.BeforeValidator(_mean_is_none)
-    ] = Field(None, description="Head of that layer, from 1, or mean or max of all heads.")
+    ] = Field(
+        None,
+        description="Head of that layer, from 1, or mean or max of all heads.",
+        json_schema_extra=or_short({"const": "mean"}),
+    )
     alignment_method: AlignmentMethod = Field("target-to-source", description="How links are made from attention.")
     alignment_selection: AlignmentSelection | None = Field(
         None, description="Written by align --select: how it chose layer, head and method."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from phraseloom.config import Config, KeyPath
-from phraseloom.options.attention import AttentionConfig, BackendOptions
+from phraseloom.config import Config, KeyPath, or_short, with_former_keys
+from phraseloom.options.attention import LINE, AttentionConfig, BackendOptions
 from phraseloom.options.model import (
     FORMER_KEYS,
     DropoutRate,
@@ -26,6 +26,8 @@ from phraseloom.options.model import (
 
 class CausalAttentionConfig(BackendOptions):
     """The attention of a language model: each token attends to itself and earlier tokens. One line is enough."""
+
+    model_config = ConfigDict(json_schema_extra=or_short(LINE))
 
     decoder_self: AttentionConfig = AttentionConfig()
 
@@ -47,6 +49,7 @@ class LanguageModelConfig(Config):
     none. `output.label_smoothing` is 0 by default, because perplexity is the measure.
     """
 
+    model_config = ConfigDict(json_schema_extra=with_former_keys)
     former_keys: ClassVar[Mapping[str, KeyPath]] = FORMER_KEYS
 
     preset: Literal["tiny", "small", "base", "big"] | None = None

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, model_validator
 
-from phraseloom.config import Config, KeyPath, Whole
+from phraseloom.config import Config, KeyPath, Whole, or_value_of, with_former_keys
 from phraseloom.errors import plural
 from phraseloom.options.attention import USES, AttentionConfig, AttentionsConfig
 from phraseloom.options.segmental import (
@@ -35,6 +35,8 @@ class InitConfig(Config):
     Transformer, and `phrase_scale` those of combination networks (null: as `branch_scale`); with 0, a branch starts as the
     identity.
     """
+
+    model_config = ConfigDict(json_schema_extra=or_value_of("kind"))
 
     kind: Literal["fan_in_uniform", "xavier_uniform", "uniform"] = "fan_in_uniform"
     range: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
@@ -206,7 +208,10 @@ class DatasetSegmentsConfig(Config):
     kind: Literal["dataset"] = "dataset"
 
 
-SegmentsConfig = Annotated[FixedSegmentsConfig | DatasetSegmentsConfig, Field(discriminator="kind")]
+SegmentsConfig = Annotated[
+    FixedSegmentsConfig | DatasetSegmentsConfig,
+    Field(discriminator="kind", json_schema_extra={"usual_kind": "fixed"}),
+]
 
 
 class PhrasesConfig(Config):
@@ -365,7 +370,10 @@ class WordOrPhraseConfig(ContinuousConfig):
     fertility: FertilityConfig | None = None
 
 
-OutputConfig = Annotated[SoftmaxConfig | ContinuousConfig | WordOrPhraseConfig, Field(discriminator="kind")]
+OutputConfig = Annotated[
+    SoftmaxConfig | ContinuousConfig | WordOrPhraseConfig,
+    Field(discriminator="kind", json_schema_extra={"usual_kind": "softmax"}),
+]
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -440,7 +448,7 @@ class RecurrentEncoderConfig(Config):
 
 EncoderConfig = Annotated[
     TransformerEncoderConfig | RecurrentEncoderConfig | ColumnsEncoderConfig | NoEncoderConfig,
-    Field(discriminator="kind"),
+    Field(discriminator="kind", json_schema_extra={"usual_kind": "transformer"}),
 ]
 
 
@@ -478,7 +486,8 @@ class RecurrentDecoderConfig(Config):
 
 
 DecoderConfig = Annotated[
-    TransformerDecoderConfig | RecurrentDecoderConfig | SegmentalDecoderConfig, Field(discriminator="kind")
+    TransformerDecoderConfig | RecurrentDecoderConfig | SegmentalDecoderConfig,
+    Field(discriminator="kind", json_schema_extra={"usual_kind": "transformer"}),
 ]
 
 RECURRENT = ("recurrent", "columns", "segmental")
@@ -503,6 +512,8 @@ PositionsConfig = Annotated[SinusoidConfig | NoPositionsConfig, Field(discrimina
 
 class SidePositionsConfig(Config):
     """The positions of each side; one `{kind: …}` sets both. By default, a side that recurrent layers read has none."""
+
+    model_config = ConfigDict(json_schema_extra=or_value_of("source"))
 
     source: PositionsConfig = SinusoidConfig()
     target: PositionsConfig = SinusoidConfig()
@@ -630,6 +641,7 @@ class ModelConfig(Config):
     embeddings and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
 
+    model_config = ConfigDict(json_schema_extra=with_former_keys)
     former_keys: ClassVar[Mapping[str, KeyPath]] = FORMER_KEYS
 
     preset: Literal["tiny", "small", "base", "big"] | None = None

@@ -27,7 +27,8 @@ def _tag_name(name: str) -> str:
 
 
 # A token before the source that names a language, a domain …; see `ParallelFiles.tag`.
-TagName = Annotated[str, Field(pattern=r"^<[A-Za-z0-9_.:-]{1,40}>$"), AfterValidator(_tag_name)]
+TAG_PATTERN = r"^<[A-Za-z0-9_.:-]{1,40}>$"
+TagName = Annotated[str, Field(pattern=TAG_PATTERN), AfterValidator(_tag_name)]
 
 
 # Lines with more subwords are cropped unless the recipe or an option allows more (docs/decoding.md, "Long lines").

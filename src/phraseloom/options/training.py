@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from phraseloom.config import Config
+from phraseloom.config import Config, or_value_of
 from phraseloom.options.data import FileName
 
 __all__ = [
@@ -87,6 +87,8 @@ class EmbeddingsConfig(Config):
     sides. `fixed`: do not train them.
     """
 
+    model_config = ConfigDict(json_schema_extra=or_value_of("source"))
+
     source: FileName | None = None
     target: FileName | None = None
     fixed: bool = False
@@ -113,6 +115,8 @@ class StartFromConfig(Config):
 
     `optimizer`: fresh, or (continue) with Adam's moments and step number, from which the schedule continues.
     """
+
+    model_config = ConfigDict(json_schema_extra=or_value_of("path"))
 
     path: FileName
     optimizer: Literal["fresh", "continue"] = "fresh"
