@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from phraseloom.config import parse_yaml, read_yaml, set_override
 from phraseloom.errors import ConfigError
+from phraseloom.options.model import KINDS, InitConfig, ModelConfig, PhrasesConfig
 from phraseloom.recipe import check_recipe, schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,3 +190,18 @@ def test_only_a_base_makes_keys_optional(text: str, fits: Any) -> None:
 )
 def test_a_recipe_over_a_base(text: str, fitting: bool, fits: Any) -> None:
     assert fits({"base": "b.yaml", **recipe(text)}) == fitting
+
+
+def test_the_usual_kinds_are_those_that_merging_knows() -> None:
+    """`KINDS` keeps the other keys where a recipe names a kind that is there anyway."""
+    found = {name: node["usual_kind"] for name, node in usual_kinds()}
+    assert found == {path[-1]: kind for path, kind in KINDS.items() if path[-1] != "init"}
+    assert InitConfig().kind == KINDS["model", "init"]
+
+
+def usual_kinds() -> Iterator[tuple[str, Any]]:
+    """The fields of a model, and of its phrases, whose schema names a usual kind."""
+    for kind in (ModelConfig, PhrasesConfig):
+        for name, node in kind.model_json_schema()["properties"].items():
+            if "usual_kind" in node:
+                yield name, node
