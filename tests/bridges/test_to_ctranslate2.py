@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.bridges import marian
+from tests.cli.conftest import Command, command  # noqa: F401
 from tests.golden.make import MODEL
 from tests.helpers import LINES, tiny_tokenizer
 
@@ -20,6 +21,8 @@ from phraseloom.errors import ModelError, UsageError
 from phraseloom.models.store import save_model
 from phraseloom.models.tasks import build
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
+from phraseloom.text.tokenizer import Tokenizer
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="ctranslate2 is not installed: pip install 'phraseloom[ctranslate2]'"
@@ -142,7 +145,19 @@ def test_sentencepiece_files_cut_as_we_do(exported: Path) -> None:
         assert processor.encode(world(1)[0], out_type=str) == getattr(ours, name).pieces(world(1)[0])
 
 
+def test_text_that_is_lower_cased_has_no_sentencepiece_files(tmp_path: Path, command: Command) -> None:  # noqa: F811
+    """They would cut `The` into other tokens than the model was trained on."""
+    plain = tiny_tokenizer(tmp_path / "tokenizer").source.subwords
+    tokenizer = Tokenizer(TextConfig(lowercase=True), "en", "de", plain, plain)
+    config = validate(ModelConfig, {"preset": "tiny"})
+    save_model(tmp_path / "model", build(config, tokenizer), config, tokenizer)
+    outcome = command("convert", "to-ctranslate2", "model", "theirs")
+    assert outcome.code == 0 and "no .spm files" in outcome.err
+    assert (tmp_path / "theirs").is_dir() and not list((tmp_path / "theirs").glob("*.spm"))
+
+
 REFUSED = {
+    "feed_forward: interleaved": {"attention": "token interleaved 1", "feed_forward": "interleaved"},
     "attention.cross is queryk heterogeneous": {"attention": {"cross": "queryk heterogeneous 1-2"}},
     "attention.encoder_self is relative homogeneous": {"attention": {"encoder_self": "relative"}},
     "encoder: {kind: none}": {"encoder": {"kind": "none"}},

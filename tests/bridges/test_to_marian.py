@@ -135,6 +135,10 @@ def test_a_model_with_tags_is_refused(tmp_path: Path) -> None:
             "attention.encoder_self is convkv heterogeneous, which MarianMT cannot",
         ),
         ({"tied": "two_way"}, "tied: two_way or two vocabularies, which MarianMT cannot compute"),
+        (
+            {"attention": "token interleaved 1", "feed_forward": "interleaved"},
+            "feed_forward: interleaved, which MarianMT cannot compute",
+        ),
         ({"positions": {"kind": "sinusoid", "layout": "t2t"}}, "positions.source in the layout t2t, which MarianMT"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,19 @@ def test_one_damaged_checkpoint_of_a_run(command: Command, project: Path, tmp_pa
     assert "step_00000004  whole" in outcome.out
     assert "step_00000002/model.safetensors: checksum differs" in outcome.out
     assert command("inspect", "run", "--quick").code == 0
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_the_model_of_a_run_is_cut_short(name: str, command: Command, project: Path, tmp_path: Path) -> None:
+    """This is seen without checksums too, and by `report`."""
+    run = Path(shutil.copytree(project / "run", tmp_path / "run", symlinks=True))
+    path = next(run / link for link in ("best", "last") if (run / link).is_dir()).resolve() / name
+    path.write_bytes(path.read_bytes()[:50])
+    for arguments in (("inspect", "run", "--quick"), ("report", "run", "-o", "page.html")):
+        outcome = command(*arguments)
+        said = outcome.out + outcome.err
+        assert outcome.code == 1 and re.search(rf"run/(best|last)/{name}: ", said), said
+        assert "internal error" not in said
 
 
 @pytest.mark.parametrize("name", ["train/00000.source.offsets", "index.json", "manifest.json"])

@@ -15,6 +15,7 @@ from phraseloom.errors import DataError
 from phraseloom.report.run.measured import layer_parts
 from phraseloom.report.run.page import alignment_section
 from phraseloom.report.run.parts import ORDER, LayerEntropies, Part, SizeCount, SystemNeighbours, read_part
+from phraseloom.report.run.report import coverage_section
 
 SHARE = {"value": 0.5, "interval": [0.4, 0.6]}
 SETTING = {"layer": 1, "head": None, "method": "union", "aer": 0.3, "precision": 0.6, "recall": 0.7, "sentences": 9}
@@ -214,6 +215,13 @@ def test_runs_of_two_shapes_have_no_mean() -> None:
     assert [system.name for system in made[0].systems] == ["m"]
     assert (lack.system, lack.what) == ("mixed", "alignment") and "differ in layers" in lack.why
     assert layer_parts({"alignment": {"mixed": [one, two]}}, "gold", 9)[0] == []
+
+
+def test_coverage_of_orders_together(tmp_path: Path) -> None:
+    value = json.loads(json.dumps(EXAMPLES["coverage"]).replace('"order": 2', '"order": "2\u20133"'))
+    part: Any = read_part("m", write(tmp_path / "r.json", value))
+    assert [row.order for row in part.systems[0].rows].count("2–3") == 1
+    assert "2–3" in coverage_section(part, {"m": 0}, 1)
 
 
 def test_the_best_head_is_a_head() -> None:

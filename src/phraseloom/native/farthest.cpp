@@ -1,5 +1,5 @@
-// The row of a table that is farthest in a direction, for each of many directions: the rival of a max-margin loss. Exact: products
-// of bytes, at a third of the time of a product in float32, tell which few rows it can be; these are compared in double.
+// The row of a table that is farthest in a direction, for each of many directions: the rival of a max-margin loss. Exact:
+// products of bytes, at a third of the time of a product in float32, tell which few rows it can be; these are compared in double.
 //
 // A row e is s q + d with whole numbers q from -127 to 127, and a direction t is r p + c, so that
 //
@@ -47,7 +47,8 @@ FN double product(const float *t, const float *e, int64_t width) {
     return _mm512_reduce_add_pd(sum) + rest;
 }
 
-// Compute the candidates of direction i that are still above the bound. They come in ascending order: of equal rows, the first stays.
+// Compute the candidates of direction i that are still above the bound. They come in ascending order, so that of equal rows the
+// first stays.
 FN void settle(const ByteTable *table, const Directions *to, int64_t i, Found *found, float *bound) {
     for (int32_t c = 0; c < found->count; c++) {
         if (!(found->products[c] > *bound)) continue;

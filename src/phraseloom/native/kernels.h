@@ -1,8 +1,8 @@
 // The structures that `kernels.cpp` and `farthest.cpp` read; `library.py` declares the same ones for ctypes. Plain C, no torch
 // headers.
 //
-// All tensors are contiguous, and float32 unless another type is there. Offsets and columns count floats. The caller keeps every pointer alive and checks every
-// size; a function returns 0, or a negative error code.
+// All tensors are contiguous, and float32 unless another type is there. Offsets and columns count floats. The caller keeps every
+// pointer alive and checks every size; a function returns 0, or a negative error code.
 #pragma once
 #include <stdint.h>
 
