@@ -180,3 +180,14 @@ def test_models_without_a_table_of_phrases(tmp_path: Path) -> None:
     t = tokenizer(joined=False)
     with pytest.raises(UsageError, match="without joined phrases"):
         add_phrases(model(t, "continuous"), t, tmp_path / "more")
+
+
+def test_phrases_are_added_to_translators_with_other_options_too(tmp_path: Path) -> None:
+    """Both have the model in common, so a tokenizer of their own would not know its new rows."""
+    t = tokenizer()
+    translator = Translator(model(t), t)
+    other = translator.with_options(beam=2)
+    (tmp_path / "more").write_bytes(b"quality of life\n")
+    other.add_phrases(tmp_path / "more")
+    assert len(translator.tokenizer.target.vocabulary) == len(translator.model.output.table)
+    assert translator.tokenizer is other.tokenizer and (translator.config.beam, other.config.beam) == (5, 2)

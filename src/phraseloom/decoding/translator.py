@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import islice
 from operator import or_
@@ -67,7 +68,7 @@ class Translator:
         segmenter: Segmenter | None = None,
     ) -> None:
         self.model = model.eval() if device is None else model.to(device).eval()
-        self.tokenizer, self.config = tokenizer, config or DecodingConfig()
+        self._tokenizers, self.config = [tokenizer], config or DecodingConfig()  # a list, for copies to share
         self.device = next(model.parameters()).device
         self.segmenter = segmenter if needs_phrases(model) else None
         self._lexicons: dict[str, dict[str, str]] = {}
@@ -107,8 +108,15 @@ class Translator:
         return translator.with_options(**options) if options else translator
 
     def with_options(self, **options: Any) -> Translator:
-        """A translator with the same model and other default options."""
-        return Translator(self.model, self.tokenizer, self._configured(options), segmenter=self.segmenter)
+        """A translator with the same model and other default options; phrases added to either are added to both."""
+        translator = copy(self)
+        translator.config = self._configured(options)
+        return translator
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, with the phrases that were added."""
+        return self._tokenizers[0]
 
     @property
     def is_ensemble(self) -> bool:
@@ -123,7 +131,7 @@ class Translator:
 
     def add_phrases(self, path: str | Path) -> Added:
         """Add the phrases of a file to the output (`decoding/added_phrases.py`); returns their numbers."""
-        self.tokenizer, added = add_phrases(self.model, self.tokenizer, path)
+        self._tokenizers[0], added = add_phrases(self.model, self.tokenizer, path)
         return added
 
     def set_gate(
