@@ -162,6 +162,8 @@ class LanguageModelRecipe(Config):
             raise ValueError("training.best_by: cosine_loss is of a continuous output; a language model has none")
         if self.training.guided_alignment is not None:
             raise ValueError("training.guided_alignment is for translations: a language model has no source")
+        if self.training.fertility is not None:
+            raise ValueError("training.fertility is for translations: a language model has no source")
         return self
 
 

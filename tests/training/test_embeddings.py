@@ -29,6 +29,7 @@ from phraseloom.options.training import EmbeddingsConfig, TrainingConfig
 from phraseloom.recipe import check_recipe, load_recipe
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vectors import write_vectors
+from phraseloom.text.vocabulary import SPECIALS
 from phraseloom.training import run as runs
 from phraseloom.training.embeddings import fix, put, read_transfers
 
@@ -197,15 +198,42 @@ def test_whole_words_are_found_without_the_mark_of_their_beginning(tmp_path: Pat
     expected |= {f"▁{p}": p for p in ("s", ".") if f"▁{p}" in vocabulary}
     rows = {vocabulary.index(piece): given[token] for piece, token in expected.items()}
     mean = np.mean([np.linalg.norm(row) for row in rows.values()])
+    drawn = fresh.source_embedding.weight[len(SPECIALS) :].norm(dim=1).mean().item()
     for row in range(len(vocabulary)):
         ours = model.source_embedding.weight[row]
         if row in rows:
-            torch.testing.assert_close(ours, torch.from_numpy(rows[row] / mean))
+            torch.testing.assert_close(ours, torch.from_numpy(rows[row] / mean * drawn))
         else:
             assert torch.equal(ours, fresh.source_embedding.weight[row]), vocabulary[row]
     taken = model.source_embedding.weight[list(rows)]
-    assert taken.norm(dim=1).mean().item() == pytest.approx(1, rel=1e-6)
-    assert fresh.source_embedding.weight.norm(dim=1).mean().item() == pytest.approx(1, rel=0.1)
+    assert taken.norm(dim=1).mean().item() == pytest.approx(drawn, rel=1e-6)
+    assert drawn == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("tied", ["none", "three_way"])
+@pytest.mark.parametrize("init", ["small_uniform", "xavier_uniform", {"kind": "uniform", "range": 0.1}])
+def test_vectors_get_the_length_of_drawn_rows(tmp_path: Path, init: Any, tied: str) -> None:
+    pieces = tokenizer(joint=True)
+    words = [piece for piece in pieces.source.vocabulary if piece not in SPECIALS][::2]
+    vectors(tmp_path / "v.vec", words)
+    wanted = recipe(str(tmp_path / "v.vec"), tied=tied, init=init)
+    model, fresh = new_model(wanted, pieces), new_model(wanted, pieces)
+    transfers = read_transfers(wanted, pieces)
+    put(model, transfers)
+    for transfer in transfers:
+        side = f"{transfer.side}_embedding"
+        ours, drawn = (getattr(m, side).weight.detach().norm(dim=1) for m in (model, fresh))
+        assert ours[transfer.rows_V].mean().item() == pytest.approx(drawn[len(SPECIALS) :].mean().item(), rel=1e-5)
+
+
+def test_embeddings_of_another_size_are_refused(tmp_path: Path) -> None:
+    """The same matrix would count √width times as much, or as little."""
+    pieces = tokenizer()
+    for there, here in ((True, False), (False, True)):
+        saved(tmp_path / f"{there}", pieces, scale_embeddings=there)
+        wanted = recipe(str(tmp_path / f"{there}"), scale_embeddings=here)
+        with pytest.raises(ModelError, match=rf"made for model.scale_embeddings {str(there).lower()}.*wrong by √{WIDTH};"):
+            read_transfers(wanted, pieces)
 
 
 def test_pieces_of_subword_nmt_are_found_as_they_are(tmp_path: Path) -> None:

@@ -211,6 +211,17 @@ def test_going_back_to_best_and_last(tmp_path: Path) -> None:
     assert checkpoint.go_back(tmp_path, "best", lambda _: None) == 10
 
 
+def test_going_back_before_a_better_checkpoint_that_is_gone_forgets_it(tmp_path: Path) -> None:
+    """Updates 5, 10 and 15 got better, and only the last best was kept; after going back, 15 is gone too."""
+    values = {5: 60.0, 10: 50.0, 15: 70.0, 20: 40.0}
+    toy.finish(tmp_path, toy.config(keep_last=2), validate=lambda job: {"perplexity": values.get(job.state.update, 99.0)})
+    assert steps(tmp_path) == [15, 20, 23]
+    checkpoint.go_back(tmp_path, "15", lambda _: None)
+    toy.finish(tmp_path, toy.config(keep_last=2), validate=lambda job: {"perplexity": 55.0 + job.state.update})
+    assert "the best checkpoint so far, of update 10, is gone" in (tmp_path / "train.log").read_text()
+    assert linked(tmp_path, "best") == "step_00000020"
+
+
 @pytest.mark.parametrize("name", ["step_11", "11", "x", "", "../5", "step_", "٥", "0x5", "-5", "1" * 400])
 def test_going_back_to_nothing_moves_nothing(tmp_path: Path, name: str) -> None:
     toy.finish(tmp_path)

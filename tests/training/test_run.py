@@ -209,6 +209,28 @@ def test_a_change_that_fails_leaves_the_run_as_it_was(
     assert phraseloom(arguments) == 0
 
 
+def test_a_run_that_stopped_before_its_first_update_takes_the_corrected_recipe(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without `--allow-changed`, as the error asks for a change."""
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "training.max_updates=1", *STEPS]
+
+    def probe(job: Any) -> None:
+        if job.config.max_micro_tokens is None:
+            raise MemoryError
+
+    monkeypatch.setattr(runs, "probe_largest", probe)
+    assert phraseloom(arguments) != 0
+    before = json.loads((tmp_path / "run" / "run.json").read_text())
+    capsys.readouterr()
+    assert phraseloom([*arguments, "training.max_micro_tokens=100"]) == 0
+    assert "changed since" not in capsys.readouterr().err
+    assert load_recipe(tmp_path / "run" / "config.yaml").training.max_micro_tokens == 100
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["run"] != before["run"]
+    assert phraseloom([*arguments, "training.max_micro_tokens=90"]) == 2
+    assert "this run was made from another recipe" in one_line(capsys)
+
+
 def test_going_back_in_a_run_that_does_not_exist_makes_none(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -334,11 +334,26 @@ def test_a_schedule_that_has_ended_is_refused(
     origin = place / "plain" / "checkpoints" / "step_00000002"
     keys = (f"training.start_from={{path: {origin}, optimizer: continue}}", "training.max_updates=2")
     linear = "training.schedule={kind: linear, peak: 0.01, warmup: 1}"
-    assert train(tmp_path / "run", *keys, linear) == 2
+    assert train(tmp_path / "run", *keys, linear, "training.schedule.updates=2") == 2
     said = capsys.readouterr().err
     assert "optimizer: continue begins at step 2, where schedule linear has the rate 0 since step 2" in said
+    for updates in (2, 3):  # with 3, the first update alone would have a rate
+        assert train(tmp_path / "run", *keys, linear, f"training.max_updates={updates}") == 2
+        said = capsys.readouterr().err
+        assert f"begins at step 2, but schedule linear ends at step {updates}, as if the {updates} updates" in said
+        assert f"set training.schedule.updates to {2 + updates}, or" in said
     assert not (tmp_path / "run" / "config.yaml").exists()
-    assert train(tmp_path / "run", *keys, linear, "training.schedule.updates=9") == 0
+    assert train(tmp_path / "run", *keys, linear, "training.schedule.updates=4") == 0
+    rates = [json.loads(x).get("lr") for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [rate for rate in rates if rate is not None] == pytest.approx([0.01 / 3, 0])
+
+
+def test_the_origin_is_not_in_the_average(place: Path, tmp_path: Path, train: Train) -> None:
+    keys = (f"training.start_from={place / 'plain'}", "training.max_updates=2", "training.average_last=2")
+    assert train(tmp_path / "run", *keys, "training.checkpoint_every=2", "training.keep_last=3") == 0
+    assert (tmp_path / "run" / "checkpoints" / "step_00000000").is_dir()
+    assert not (tmp_path / "run" / "averaged").exists()
+    assert "no average: training.average_last is 2" in (tmp_path / "run" / "train.log").read_text()
 
 
 def test_a_plateau_is_continued_at_its_rate(place: Path, tmp_path: Path, train: Train) -> None:

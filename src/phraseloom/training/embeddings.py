@@ -3,9 +3,9 @@
 
 A row of the new matrix is that of the same piece; where there is none it stays as it was drawn.
 
-model    the raw matrix, which is multiplied by √D where it is used, of that side; special symbols too
-`.vec`   the token that is the piece, else the word that the piece is without its word-begin mark; times one factor,
-         1 / mean norm of the rows taken, so that they are of the size of drawn rows (E |row|² = 1); no special symbols
+model    the raw matrix of that side; special symbols too. The model must multiply it by √D, or not, as this one does
+`.vec`   the token that is the piece, else the word that the piece is without its word-begin mark; times one factor, so
+         that the rows taken have the mean norm of drawn rows, which depends on `model.init`; no special symbols
 
 They are read when a run begins; from then on they are part of its checkpoints.
 """
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from phraseloom.errors import DataError, FileProblem, ModelError, UsageError
 from phraseloom.files import sha256_file
 from phraseloom.models.store import WEIGHTS, find_model, find_task, load_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.options.training import EmbeddingsConfig
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.sentencepiece import SPACE
@@ -37,6 +38,7 @@ class Transfer(NamedTuple):
     """Vectors for rows of one matrix: `vectors_VD[i]` becomes row `rows_V[i]`, of `size` rows.
 
     `side` is one that the matrix belongs to; `name` says all of them. `origin` and its `sha256` are where it was taken.
+    Vectors that are not `of_model` have mean norm 1, and get that of drawn rows.
     """
 
     side: str
@@ -46,6 +48,7 @@ class Transfer(NamedTuple):
     size: int
     origin: str
     sha256: str
+    of_model: bool
 
     def __str__(self) -> str:
         taken = len(self.rows_V)
@@ -85,9 +88,8 @@ def read_transfers(recipe: AnyRecipe, tokenizer: Tokenizer) -> list[Transfer]:
             f"tied: three_way has one matrix, and training.embeddings names two origins ({' and '.join(sides.values())})",
             hint="name one, or set model.tied to two_way",
         )
-    width = recipe.model.embedding_width or recipe.model.width
     wanted: list[Side] = [getattr(tokenizer, side) for side in sides]
-    origins = {path: _open(Path(path), wanted, width) for path in dict.fromkeys(sides.values())}
+    origins = {path: _open(Path(path), wanted, recipe.model) for path in dict.fromkeys(sides.values())}
     if one and len(sides) > 1:
         _refuse_two_matrices(origins[sides["target"]])
         sides = {"target": sides["target"]}
@@ -111,9 +113,10 @@ class Origin(NamedTuple):
     sides: Mapping[str, Given]
 
 
-def _open(path: Path, wanted: Sequence[Side], width: int) -> Origin:
+def _open(path: Path, wanted: Sequence[Side], model: ModelConfig) -> Origin:
+    width = model.embedding_width or model.width
     if path.is_dir():
-        return _open_model(path, width)
+        return _open_model(path, width, scaled=model.scale_embeddings)
     if not path.exists():
         raise FileProblem(
             "no such model folder or file of vectors", file=path, hint="it is named in training.embeddings"
@@ -124,7 +127,7 @@ def _open(path: Path, wanted: Sequence[Side], width: int) -> Origin:
     return Origin(str(path), sha256_file(path), {"source": given, "target": given})
 
 
-def _open_model(path: Path, width: int) -> Origin:
+def _open_model(path: Path, width: int, *, scaled: bool) -> Origin:
     folder = find_model(path)
     if find_task(folder) != "translation":
         raise ModelError(
@@ -139,6 +142,10 @@ def _open_model(path: Path, width: int) -> Origin:
             raise ModelError(
                 f"its embeddings have width {matrix_VD.shape[1]}; those of the recipe have {width}", file=path
             )
+        if (theirs := getattr(model, f"{side}_embedding").scale != 1) != scaled:
+            there, here = (f"model.scale_embeddings {str(flag).lower()}" for flag in (theirs, scaled))
+            what = f"its embeddings are made for {there}, and the recipe has {here}: their size would be wrong by √{width}"
+            raise ModelError(what, file=path, hint=f"set model.scale_embeddings to {str(theirs).lower()}")
         pieces = _pieces(getattr(tokenizer, side).vocabulary)
         places = {piece: row for row, piece in enumerate(pieces, start=len(SPECIALS))}
         sides[side] = Given(places, matrix_VD, of_model=True)
@@ -180,7 +187,8 @@ def _match(side: str, name: str, origin: Origin, own: Side) -> Transfer:
         if mean == 0:
             raise DataError("all vectors of the pieces of the vocabulary are zero", file=origin.path)
         vectors_VD = vectors_VD / mean
-    return Transfer(side, name, torch.tensor(rows), vectors_VD, len(vocabulary), origin.path, origin.sha256)
+    of = (len(vocabulary), origin.path, origin.sha256, given.of_model)
+    return Transfer(side, name, torch.tensor(rows), vectors_VD, *of)
 
 
 def _pieces(vocabulary: Vocabulary) -> list[str]:
@@ -204,11 +212,13 @@ def matrix_of(model: nn.Module, side: str) -> nn.Parameter:
 
 
 def put(model: nn.Module, transfers: Sequence[Transfer]) -> None:
-    """Write the vectors into the matrices of a new model."""
+    """Write the vectors into the matrices of a new model, whose rows are as they were drawn."""
     with torch.no_grad():
-        for transfer in transfers:
+        drawn = [matrix_of(model, t.side)[len(SPECIALS) :].norm(dim=1).mean() for t in transfers]
+        for transfer, norm in zip(transfers, drawn, strict=True):
             weight = matrix_of(model, transfer.side)
-            weight[transfer.rows_V.to(weight.device)] = transfer.vectors_VD.to(weight)
+            factor = 1 if transfer.of_model else norm
+            weight[transfer.rows_V.to(weight.device)] = transfer.vectors_VD.to(weight) * factor
 
 
 def fix(model: nn.Module, config: EmbeddingsConfig | None) -> None:

@@ -404,6 +404,10 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
         if newest is not None:
             path, job.state = newest
             checkpoint.settle(path)
+            best = job.state.best_update
+            if best is not None and best not in dict(checkpoint.list_checkpoints(run)):
+                job.state.forget_best()
+                warnings.append(f"the best checkpoint so far, of update {best}, is gone; the best of those to come is the best")
             read_model(path)
             job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
             job.saved = (job.state.update, job.state.validated)
@@ -491,7 +495,7 @@ def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
     if not count:
         return
     every = recipe.training.checkpoint_every
-    chosen = [path for update, path in checkpoint.list_checkpoints(run) if update % every == 0][-count:]
+    chosen = [path for update, path in checkpoint.list_checkpoints(run) if update and update % every == 0][-count:]
     if len(chosen) < count:
         if job.display is not None:
             has = f"the run has {plural(len(chosen), 'checkpoint')} at every {every} updates"

@@ -23,7 +23,9 @@ from phraseloom.options.model import fill_stored
 from phraseloom.options.training import changed_keys, shaping_keys
 from phraseloom.reading import MIB, inside
 from phraseloom.recipe import AnyRecipe, check_recipe
+from phraseloom.training.checkpoint import list_checkpoints
 from phraseloom.training.embeddings import Transfer
+from phraseloom.training.logbook import METRICS
 from phraseloom.training.start_from import StartingPoint
 
 __all__ = [
@@ -44,17 +46,20 @@ CONFIG, FACTS = "config.yaml", "run.json"
 def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
     """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
 
-    Returns the differences, which `accept_changes` writes once it is clear that the run can be resumed with them. Raises
-    UsageError for a change of the training steps, unless `allow_changed`.
+    Returns the differences, which `accept_changes` writes once it is clear that the run can be resumed with them. A run that
+    stopped before its first update has none: it begins anew with the recipe. Raises UsageError for a change of the training
+    steps, unless `allow_changed`.
     """
     new = recipe.model_dump(mode="json")
     for name in (CONFIG, FACTS):
         if os.path.lexists(run / name):  # a write would follow a link
             inside(run, name)
-    if not (run / CONFIG).is_file():
+    is_new = not (run / CONFIG).is_file()
+    if is_new:
         strangers = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
         if strangers and not set(strangers) <= {FACTS, "train.log"}:
             raise UsageError(f"not a run folder, and not empty ({strangers[0]} is there)", file=run)
+    if is_new or _is_untouched(run):
         files.atomic_write_json(run / FACTS, {**_facts(fingerprint), "run": _identity(new, fingerprint)})
         files.atomic_write_text(run / CONFIG, dump_yaml(new))
         return []
@@ -75,6 +80,12 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
             hint="choose another --run folder, or give --allow-changed to continue with the changes",
         )
     return refused + allowed
+
+
+def _is_untouched(run: Path) -> bool:
+    """Whether a run has no checkpoint and no record of an update: something stopped it before the first."""
+    metrics = run / METRICS
+    return not list_checkpoints(run) and not (os.path.lexists(metrics) and metrics.stat().st_size)
 
 
 def accept_changes(recipe: AnyRecipe, run: Path, fingerprint: str) -> None:

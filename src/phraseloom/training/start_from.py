@@ -155,13 +155,24 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
 
 
 def _check_schedule(config: TrainingConfig, applied: int, folder: Path) -> None:
-    """Raise UsageError if a schedule that goes down to 0 has its end before the steps that the optimiser has taken already."""
+    """Raise UsageError if a schedule ends before the run does: the optimiser has taken `applied` of its steps already.
+
+    An end that the recipe names may come before that of the run, as in any run, but not before its first step.
+    """
     schedule = config.schedule
-    if not isinstance(schedule, DecayConfig) or schedule.floor:
+    if not isinstance(schedule, DecayConfig):
         return
-    end = schedule.updates or config.max_updates
-    if end is not None and applied >= end:
-        since = f"where schedule {schedule.kind} has the rate 0 since step {end:,}"
+    if schedule.updates is None:
+        assert config.max_updates is not None  # TrainingConfig requires it
+        if applied:
+            raise UsageError(
+                f"{KEY}.optimizer: continue begins at step {applied:,}, but schedule {schedule.kind} ends at step "
+                f"{config.max_updates:,}, as if the {config.max_updates:,} updates of this run were its first",
+                file=folder,
+                hint=f"set training.schedule.updates to {applied + config.max_updates}, or {KEY}.optimizer to fresh",
+            )
+    elif applied >= schedule.updates and not schedule.floor:
+        since = f"where schedule {schedule.kind} has the rate 0 since step {schedule.updates:,}"
         raise UsageError(
             f"{KEY}.optimizer: continue begins at step {applied:,}, {since}",
             file=folder,
@@ -360,7 +371,7 @@ def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tu
         for kind in ("exp_avg", "exp_avg_sq") if parameter.requires_grad else ():
             tensor = tensors.get(f"{kind}.{name}")
             if tensor is None or tensor.shape != parameter.shape:
-                what = f"{KEY}.optimizer: continue has no moments for {name}, which was not trained there, is new or grafted"
+                what = f"{KEY}.optimizer: continue has no moments for {name}, which is new, grafted, not trained or a shared matrix there"
                 raise UsageError(what, file=folder, hint=hint)
             result[f"{kind}.{name}"] = tensor
     return result, state

@@ -60,6 +60,10 @@ class Progress:
         self.worse_in_a_row += 1
         return False
 
+    def forget_best(self) -> None:
+        """Let the next validation be the best: the checkpoint of the best so far is gone."""
+        self.best_value, self.best_update, self.worse_in_a_row = None, None, 0
+
     def _plateau(self, results: dict[str, Any], config: TrainingConfig) -> None:
         schedule = config.schedule
         if not isinstance(schedule, PlateauConfig) or schedule.by not in results:
