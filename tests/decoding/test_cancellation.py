@@ -68,6 +68,16 @@ def test_by_the_translator(translator: Translator, workers: int) -> None:
         translator.translate(lines, should_cancel=after(9), **options)
 
 
+def test_while_lines_are_split_into_sentences(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    split: list[str] = []
+    monkeypatch.setattr(
+        translator, "sentence_splitter", lambda: lambda line: (split.append(line), ([line], ["", ""]))[1]
+    )
+    with pytest.raises(Cancelled):
+        translator.translate(lines_of_words(6, seed=4), split_sentences=True, should_cancel=lambda: len(split) == 2)
+    assert len(split) == 2
+
+
 def test_of_an_explanation(translator: Translator) -> None:
     lines = lines_of_words(3, seed=4)
     for targets, count in ((None, 5), (lines, 2)):

@@ -66,7 +66,7 @@ class FakeTranslator:
 class FakeModels(Models):
     """The models of the server with fake translators. A step for each character."""
 
-    def _measure(self, key, texts) -> list[Measure]:
+    def _measure(self, key, texts, should_cancel=None) -> list[Measure]:
         return [Measure(len(t.prefix), key.beam * max(len(t.text), len(t.prefix)), key.beam) for t in texts]
 
     def _describe(self, name: str) -> dict[str, Any]:
@@ -101,6 +101,7 @@ class Running:
         self.port = 0
         self.server: Server
         self.batcher: Batcher | None = None
+        self.app: App
         self.thread: threading.Thread
 
     def end(self) -> int:
@@ -162,8 +163,8 @@ def running(
             return
         chosen = models({"fake": FakeTranslator()} if translators is None else translators, config)
         async with Batcher(chosen.work, config) as found.batcher:
-            app = App(chosen, found.batcher, config, page, hosts=hosts)
-            await _run(Server(app.handle, config, give_up=found.batcher.give_up))
+            found.app = app = App(chosen, found.batcher, config, page, hosts=hosts)
+            await _run(Server(app.handle, config, give_up=found.batcher.give_up, record=app.record))
 
     async def _run(server: Server) -> None:
         found.server = server

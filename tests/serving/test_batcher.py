@@ -273,6 +273,60 @@ def test_what_the_work_postpones_comes_first_in_the_next_batch() -> None:
     asyncio.run(inside())
 
 
+@pytest.mark.parametrize("together", [8, 1])
+def test_a_request_of_many_batches_lets_the_others_have_a_turn(together: int) -> None:
+    """H13: after `batch_seconds` of work, its texts go to the end after each batch, whether postponed or not yet taken."""
+    batches: list[str] = []
+
+    async def inside() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, StillLoop)
+
+        def work(key: str, items: list[str], cancelled: Callable[[], bool]) -> list[object]:
+            batches.append("".join(items))
+            loop.now += 8.0
+            return [items[0], *[POSTPONED] * (len(items) - 1)]
+
+        line = WorkQueue("texts", 100, together)
+        config = ServingConfig(gather_seconds=0, answer_seconds=600, batch_seconds=20)
+        async with Batcher(work, config, clock=loop.time) as batcher:
+            calls = [
+                batcher.submit(line, key, list(texts)) for key, texts in (("k", "abcdef"), ("k", "y"), ("l", "mnop"))
+            ]
+            assert await asyncio.gather(*calls) == [list("abcdef"), ["y"], list("mnop")]
+            assert (batcher.waiting, batcher._counts["texts"]) == (0, 0)
+
+    with asyncio.Runner(loop_factory=StillLoop) as runner:
+        runner.run(inside())
+    if together == 8:
+        assert batches == ["abcdefy", "bcdefy", "cdefy", "y", "mnop", "nop", "op", "def", "p", "ef", "f"]
+    else:
+        assert "".join(batches) == "abcymnodpef"
+
+
+def test_texts_that_were_only_postponed_cost_their_request_nothing() -> None:
+    """A small request behind a large one in its batches stays before those that came later."""
+    order: list[str] = []
+
+    async def inside() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, StillLoop)
+
+        def work(key: str, items: list[str], cancelled: Callable[[], bool]) -> list[object]:
+            order.append(items[0])
+            loop.now += 8.0
+            return [items[0], *[POSTPONED] * (len(items) - 1)]
+
+        config = ServingConfig(gather_seconds=0, answer_seconds=600, batch_seconds=20)
+        async with Batcher(work, config, clock=loop.time) as batcher:
+            calls = [batcher.submit(LINE, key, list(texts)) for key, texts in (("k", "abcd"), ("k", "xy"), ("l", "z"))]
+            await asyncio.gather(*calls)
+
+    with asyncio.Runner(loop_factory=StillLoop) as runner:
+        runner.run(inside())
+    assert "".join(order) == "abcxyzd"
+
+
 def test_giving_up_ends_the_work() -> None:
     async def test(batcher: Batcher, work: Work) -> None:
         endless = asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"]))

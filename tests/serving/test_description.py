@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import socket
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from tests.serving.harness import FakeTranslator, Running, running
+from tests.serving.harness import FakeTranslator, Running, connect, read_all, running, status_of
 
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.metrics import ServerMetrics
@@ -74,6 +77,48 @@ def test_metrics_count_requests_texts_and_tokens(server: Running) -> None:
         assert re.fullmatch(r"# (HELP|TYPE) phraseloom_\w+ .+|phraseloom_\w+(\{[^{}]*\})? [0-9.e+-]+", line), line
     types = re.findall(r"^# TYPE (\w+) ", text, re.M)
     assert len(types) == len(set(types))
+
+
+def test_requests_that_the_connection_refuses_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Under their path if the head was there, else under `other`; the log has `-` for what is not known."""
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
+    chunk = b"3c\r\n" + b"x" * 60 + b"\r\n"
+    refused = {
+        b"nonsense\r\n\r\n": ("other", 400, "- - 400, 0 bytes in"),
+        head + b"X: " + b"x" * 1050 + b"\r\n\r\n": ("/translate", 431, "POST /translate 431, 0 bytes in"),
+        head + b"Content-Length: 101\r\n\r\n": ("/translate", 413, "POST /translate 413, 0 bytes in"),
+        head + b"Transfer-Encoding: chunked\r\n\r\n" + 2 * chunk: (
+            "/translate",
+            413,
+            "POST /translate 413, 60 bytes in",
+        ),
+        head + b"Expect: miracles\r\n\r\n": ("/translate", 417, "POST /translate 417, 0 bytes in"),
+        head + b"Content-Length: 5\r\n\r\nabc": ("/translate", 400, "POST /translate 400, 3 bytes in"),
+    }
+    config = ServingConfig(max_body_bytes=100, max_header_bytes=1024)
+    with running(config, translators={"it": FakeTranslator()}) as server, caplog.at_level(logging.INFO):
+        server.app.log_requests = True
+        for raw, (_, status, _) in refused.items():
+            with connect(server.port) as sock:
+                sock.sendall(raw)
+                sock.shutdown(socket.SHUT_WR)
+                assert status_of(read_all(sock)) == status
+        text = server.call("GET", "/metrics")[1].decode()
+    counts = Counter((path, status) for path, status, _ in refused.values())
+    for (path, status), count in counts.items():
+        assert f'phraseloom_requests_total{{path="{path}",status="{status}"}} {count}\n' in text
+    log = [record.getMessage() for record in caplog.records if record.name == "phraseloom.serving.app"]
+    assert len(log) == len(refused) + 1
+    for line, (*_, beginning) in zip(log, refused.values(), strict=False):
+        assert line.startswith(beginning)
+
+
+def test_a_reply_that_has_no_room_counts_as_what_the_client_gets() -> None:
+    config = ServingConfig(max_body_bytes=100, max_buffered_bytes=2**16)
+    with running(config, translators={"it": FakeTranslator()}, page=bytes(2**16 + 1)) as server:
+        assert server.call("GET", "/")[0] == 503
+        text = server.call("GET", "/metrics")[1].decode()
+    assert re.findall(r'^phraseloom_requests_total\{path="/",status="(\d+)"} (\d+)', text, re.M) == [("503", "1")]
 
 
 def test_buckets_are_cumulative() -> None:

@@ -12,6 +12,7 @@ from tests.serving.harness import PATIENCE, Running, connect, post, running
 from tests.serving.test_server import ask_many
 
 from phraseloom.analysis.explain.sentence import explain
+from phraseloom.decoding.cancellation import Cancelled
 from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translator import Translator
@@ -325,3 +326,58 @@ def test_a_model_that_splits_sentences_by_default(translator: Translator) -> Non
             status, reply, _ = server.call("POST", "/translate", {"text": text, **more})
             assert status == 200
             assert reply["translations"][0]["text"] == expected.text
+
+
+def test_an_explanation_with_a_prefix_is_of_the_whole_text(translator: Translator) -> None:
+    """Also by a model that splits sentences by default, as in `/translate`."""
+    own = translator.with_options(split_sentences=True)
+    body = {"text": "A cow is small. We invite them tonight.", "prefix": "a cow"}
+    with running(translators={"it": own}, models=Models) as server:
+        status, found, _ = server.call("POST", "/explain", body)
+        assert status == 200, found
+        assert found == explain({"it": translator}, [body["text"]], prefixes=["a cow"], max_tokens=128)
+        _, reply, _ = server.call("POST", "/translate", body)
+        assert reply["translations"][0]["text"] == found["sentences"][0]["views"][0]["target"]
+
+
+def test_what_an_explanation_refuses_names_the_text_only_among_several(translator: Translator) -> None:
+    """A prefix above the limit of the model, and above that of the server."""
+    prefix = "winter garden winter garden"
+    count = len(translator.tokenizer.target.encode(prefix))
+    short = translator.with_options(max_length={"factor": 0.0, "constant": 2})
+    of_model = f"a prefix of {count} subwords; this model takes at most 2"
+    of_server = f"{count} subwords are above the limit of this server, max_prefix_tokens = {count - 1}"
+    for limit, single, second in (
+        (count, of_model, f"text 2: {of_model}"),
+        (count - 1, f"prefix: {of_server}", f"prefix 2: {of_server}"),
+    ):
+        config = ServingConfig(max_prefix_tokens=limit, explain_tokens=2)
+        with running(config, translators={"it": short}, models=Models) as server:
+            status, found, _ = server.call("POST", "/explain", {"text": "a cow", "prefix": prefix})
+            assert (status, found["error"]["message"]) == (400, single)
+            status, found, _ = server.call("POST", "/explain", {"text": ["we", "a cow"], "prefix": ["", prefix]})
+            assert (status, found["error"]["message"]) == (400, second)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_texts_of_a_client_that_left_are_not_measured(
+    split: bool, translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H12: splitting and counting end before the next text, not only the search."""
+    models, measured = Models({"it": translator}, ServingConfig()), list[str]()
+
+    def rows(key: TranslateKey, text: RequestText) -> int:
+        measured.append(text.text)
+        return 1
+
+    def is_gone() -> bool:
+        return len(measured) == 2
+
+    monkeypatch.setattr(models, "_rows", rows)
+    if split:
+        monkeypatch.setattr(translator, "sentence_splitter", lambda: lambda text: ([text], ["", ""]))
+    key = TranslateKey("it", 1, 1, "crop", False, split_sentences=split)
+    texts = [RequestText(text, "", "") for text in ("a cow", "we", "them", "the man")]
+    with pytest.raises(Cancelled):
+        models.work(key, texts, is_gone)
+    assert measured == ["a cow", "we"]

@@ -21,7 +21,7 @@ from phraseloom.align.lexicon import read_lexicon
 from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.batching import Piece, cut_text, map_batches, num_workers, plan_batches
-from phraseloom.decoding.cancellation import ShouldCancel
+from phraseloom.decoding.cancellation import ShouldCancel, raise_if_cancelled
 from phraseloom.decoding.constrained_lines import check_model, check_terms, checked, with_constraints
 from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.ensemble import Ensemble, Member, averaged, build_ensemble
@@ -239,9 +239,9 @@ class Translator:
         parse tree of each line ("" for none), for a model that needs trees. `constraints`: the phrases that each translation
         must and must not contain (`decoding/constraints.py`); `terms`: more of them, from one table (`read_terms`,
         `Terms.of`), or from a table for each line. `alignments`: also link words and phrases. `report`: collects counts;
-        without one, warnings are logged. `should_cancel`: every thread calls it at each step of the search; if it returns
-        True, the search raises Cancelled. A sample depends on the seed of its line (`seeds`; default: the option `seed`) and
-        its number (`numbers`; default: its index, or 0 with `seeds`).
+        without one, warnings are logged. `should_cancel`: called at each step of the search by every thread, and before each
+        line that is split into sentences; if it returns True, `translate` raises Cancelled. A sample depends on the seed of its
+        line (`seeds`; default: the option `seed`) and its number (`numbers`; default: its index, or 0 with `seeds`).
 
         Raises UsageError, ConfigError, ModelError; DataError (line from 1) if a tree does not fit its line, and for constraints
         that cannot be met.
@@ -286,7 +286,10 @@ class Translator:
         should_cancel: ShouldCancel | None,
     ) -> list[Translation]:
         """The translation of each line, sentence by sentence."""
-        split = list(map(self.sentence_splitter(), lines))
+        splitter, split = self.sentence_splitter(), []
+        for line in lines:
+            raise_if_cancelled(should_cancel)
+            split.append(splitter(line))
         sentences = [sentence for own, _ in split for sentence in own]
         seeds = [
             seed._replace(part=number * PARTS)

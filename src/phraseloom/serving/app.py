@@ -75,21 +75,20 @@ class App:
 
     async def handle(self, request: Request) -> Reply | StreamedReply:
         """The reply; raises nothing but cancellation. An internal error is logged under the number that the client gets."""
-        start = time.monotonic()
-        reply: Reply | StreamedReply
         try:
-            reply = await self._route(request)
+            return await self._route(request)
         except Problem as problem:
-            reply = problem.reply()
+            return problem.reply()
         except Exception as error:
-            reply = _failed(request, error)
-        self._metrics.observe(request.path, reply.status, time.monotonic() - start)
+            return _failed(request, error)
+
+    def record(self, request: Request, size: int, reply: Reply | StreamedReply, seconds: float) -> None:
+        """Count a reply, and log it with `log_requests`; `size` is that of the body, which a refused request lacks."""
+        self._metrics.observe(request.path, reply.status, seconds)
         if self.log_requests:
-            milliseconds = 1000 * (time.monotonic() - start)
             out = f"{len(reply.body)} out" if isinstance(reply, Reply) else "a stream out"
-            size = f"{len(request.body)} bytes in, {out}"
-            logger.info("%s %s %d, %s, %.1f ms", request.method, request.path[:80], reply.status, size, milliseconds)
-        return reply
+            sizes = f"{size} bytes in, {out}"
+            logger.info("%s %s %d, %s, %.1f ms", request.method, request.path[:80], reply.status, sizes, 1000 * seconds)
 
     async def _route(self, request: Request) -> Reply | StreamedReply:
         self._check_host(request)

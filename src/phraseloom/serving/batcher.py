@@ -6,7 +6,9 @@ lock is needed. The work regularly checks whether anybody still needs its batch;
 or timed out.
 
 A batch that takes longer than `batch_seconds` is cancelled, and its requests are tried again one by one, the smallest first.
-A request that takes longer on its own gets a 503. So one request delays the others by at most twice `batch_seconds`.
+A request that takes longer on its own gets a 503. A request of many batches goes to the end of the queue after each batch once
+it has used more than `batch_seconds`, and shares no batch from then on. So one request delays the others by at most twice
+`batch_seconds`.
 """
 
 from __future__ import annotations
@@ -50,21 +52,27 @@ class ItemError(Exception):
 
 
 @dataclass(eq=False)
-class _Job:
-    """One text, the `number`-th of its call. All texts of a batch have the same `key`.
+class _Call:
+    """What all texts of a call share: their size together, and the `seconds` of the batches that computed any of them.
 
-    `call`: one object for all texts of a call; `size`: the size of the whole call. `alone`: batched only with texts of its
-    own call.
+    `alone`: its texts are batched only with each other.
     """
+
+    size: int
+    seconds: float = 0.0
+    alone: bool = False
+
+
+@dataclass(eq=False)
+class _Job:
+    """One text, the `number`-th of its call. All texts of a batch have the same `key`."""
 
     queue: WorkQueue
     key: Hashable
     item: Any
     number: int
     done: asyncio.Future[Any]
-    call: object
-    size: int
-    alone: bool = False
+    call: _Call
 
 
 class Batcher:
@@ -122,8 +130,8 @@ class Batcher:
                 f"too many texts are waiting (limit {queue.most}); try again later", retry_after=self._backlog_seconds()
             )
         loop = asyncio.get_running_loop()
-        call = object()
-        jobs = [_Job(queue, key, item, n, loop.create_future(), call, size) for n, item in enumerate(items, 1)]
+        call = _Call(size)
+        jobs = [_Job(queue, key, item, n, loop.create_future(), call) for n, item in enumerate(items, 1)]
         self._waiting.extend(jobs)
         self._count(queue, len(jobs))
         self._arrived.set()
@@ -178,26 +186,45 @@ class Batcher:
             self._rate = 0.8 * self._rate + 0.2 * len(batch) / seconds
             self._current, self._since = (), None
             self.batches += 1
-            again: list[_Job] = []
-            for job, result in zip(batch, results, strict=True):
-                if job.done.done():
-                    continue
-                if result is POSTPONED:
-                    again.append(job)
-                elif result is _OUT_OF_TIME:
-                    self._end_late(job, batch, again)
+            worked_on = {job.call for job, result in zip(batch, results, strict=True) if result is not POSTPONED}
+            self._queue_again(batch[0].queue, self._deliver(batch, results), worked_on, seconds)
+
+    def _deliver(self, batch: Sequence[_Job], results: Sequence[Any]) -> list[_Job]:
+        """Give each job its result; return those that need another try."""
+        again: list[_Job] = []
+        for job, result in zip(batch, results, strict=True):
+            if job.done.done():
+                continue
+            if result is POSTPONED:
+                again.append(job)
+            elif result is _OUT_OF_TIME:
+                self._end_late(job, batch, again)
+            else:
+                self.answered += 1
+                if isinstance(result, Exception):
+                    job.done.set_exception(ItemError(result, job.number))
                 else:
-                    self.answered += 1
-                    if isinstance(result, Exception):
-                        job.done.set_exception(ItemError(result, job.number))
-                    else:
-                        job.done.set_result(result)
-            failed = {job.call for job in batch if job.done.done() and (job.done.cancelled() or job.done.exception())}
-            again = [job for job in again if job.call not in failed]
-            if again:
-                again.sort(key=lambda job: (job.alone, job.size if job.alone else 0))
-                self._waiting.extendleft(reversed(again))
-                self._count(again[0].queue, len(again))
+                    job.done.set_result(result)
+        failed = {job.call for job in batch if job.done.done() and (job.done.cancelled() or job.done.exception())}
+        return [job for job in again if job.call not in failed]
+
+    def _queue_again(self, queue: WorkQueue, again: list[_Job], worked_on: set[_Call], seconds: float) -> None:
+        """Queue jobs for another try, before the others.
+
+        `worked_on`: the calls whose texts the last batch computed, in `seconds`. All jobs of a call that has used more than
+        `batch_seconds` go to the end.
+        """
+        limit = self._config.batch_seconds
+        for call in worked_on:
+            call.seconds += min(seconds, limit)  # a batch may end a little after its time
+        overdrawn = {call for call in worked_on if call.seconds > limit}
+        for call in overdrawn:
+            call.alone = True
+        again.sort(key=lambda job: job.call.size if job.call.alone else -1)
+        self._waiting.extendleft(reversed(again))
+        self._count(queue, len(again))
+        if overdrawn:
+            self._waiting = deque(sorted(self._waiting, key=lambda job: job.call in overdrawn))
 
     def _end_late(self, job: _Job, batch: Sequence[_Job], again: list[_Job]) -> None:
         """A job whose batch was cancelled: 503 if the batch held one call only, else another try with its own call."""
@@ -210,7 +237,7 @@ class Batcher:
                 )
             )
         else:
-            job.alone = True
+            job.call.alone = True
             again.append(job)
 
     def _take(self) -> list[_Job]:
@@ -229,7 +256,7 @@ class Batcher:
 
     @staticmethod
     def _fits(job: _Job, first: _Job) -> bool:
-        return job.key == first.key and (job.call is first.call or not (job.alone or first.alone))
+        return job.key == first.key and (job.call is first.call or not (job.call.alone or first.call.alone))
 
     def _do(self, jobs: Sequence[_Job], end: float) -> Sequence[Any]:
         """Results or errors; runs in the worker thread, until `end`. After an error both halves are tried again, so that one

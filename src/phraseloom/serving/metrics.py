@@ -48,7 +48,7 @@ class ServerMetrics:
 
         counts = [(_labels(path=p, status=str(s)), n) for (p, s), n in sorted(self._requests.items())]
         add("requests_total", "counter", "Requests by path and status.", *counts)
-        lines += ["# HELP phraseloom_request_seconds Time from a whole request to its reply."]
+        lines += ["# HELP phraseloom_request_seconds Time from a whole or refused request to its reply."]
         lines += ["# TYPE phraseloom_request_seconds histogram"]
         for path in sorted(self._seconds):
             total = sum(n for (p, _), n in self._requests.items() if p == path)

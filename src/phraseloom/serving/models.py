@@ -8,11 +8,12 @@ from typing import Any, Literal, NamedTuple
 from phraseloom.analysis.explain.model import describe
 from phraseloom.analysis.explain.sentence import MAX_MODELS, explain
 from phraseloom.decoding.batching import cut_text
+from phraseloom.decoding.cancellation import ShouldCancel, raise_if_cancelled
 from phraseloom.decoding.constraint_tracker import beam_width
 from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translation import TranslationReport
-from phraseloom.errors import UsageError
+from phraseloom.errors import DataError, UsageError
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.batcher import POSTPONED
 from phraseloom.serving.message import Problem, Reply, json_reply, plain
@@ -172,7 +173,7 @@ class Models:
                 self[name].translate(["a"], max_length={"factor": 0.0, "constant": 2}, report=TranslationReport())
 
     def work(
-        self, key: TranslateKey | StreamKey | ExplainKey, items: Sequence[Any], should_cancel: Callable[[], bool]
+        self, key: TranslateKey | StreamKey | ExplainKey, items: Sequence[Any], should_cancel: ShouldCancel
     ) -> Sequence[Any]:
         """The translation of each `RequestText` or `StreamText` as plain data, or the explanation of each `Sources` as a reply.
 
@@ -184,16 +185,18 @@ class Models:
             return [self._stream(key.translate, item, should_cancel) for item in items]
         return self._translate(key, items, should_cancel)
 
-    def _measure(self, key: TranslateKey, texts: Sequence[RequestText]) -> list[Measure]:
-        """The length of each prefix, and the most steps of each text."""
+    def _measure(
+        self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: ShouldCancel | None = None
+    ) -> list[Measure]:
+        """The length of each prefix, and the most steps of each text. Raises Cancelled between two texts."""
         translator = self[key.model]
         source, target, config = translator.tokenizer.source, translator.tokenizer.target, translator.config
         limit = min(config.max_input_tokens, self.config.max_tokens)
-        prefixes = target.encode_batch([t.prefix for t in texts])
         result = []
         splitter = translator.sentence_splitter() if key.split_sentences else None
         for number, text in enumerate(texts):
-            prefix = len(prefixes[number])
+            raise_if_cancelled(should_cancel)
+            prefix = len(target.encode(text.prefix))
             parts = [text.text] if splitter is None else splitter(text.text)[0]
             pieces = [
                 piece
@@ -203,7 +206,7 @@ class Models:
             lengths = [config.max_length.of(len(key.tags) + len(piece.ids)) for piece in pieces]
             if lengths:
                 lengths[0] = max(lengths[0], prefix)
-            rows = self._rows(key, texts[number])
+            rows = self._rows(key, text)
             result.append(Measure(prefix, rows * sum(lengths), rows))
         return result
 
@@ -220,13 +223,11 @@ class Models:
         required = {*own.include, *(term.target for term in matches)}
         return beam_width(rows, sum(len(encode(phrase)) for phrase in required), own)
 
-    def _translate(
-        self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
-    ) -> list[Any]:
+    def _translate(self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: ShouldCancel) -> list[Any]:
         """Translate the texts that fit into `batch_steps`; the first always runs, unless it exceeds the limit alone."""
         results: list[Any] = [POSTPONED] * len(texts)
         chosen, left = [], self.config.batch_steps
-        for number, measure in enumerate(self._measure(key, texts)):
+        for number, measure in enumerate(self._measure(key, texts, should_cancel)):
             if problem := self._refusal(measure):
                 results[number] = problem
             elif measure.steps <= left:
@@ -250,10 +251,10 @@ class Models:
             )
         return None
 
-    def _stream(self, key: TranslateKey, item: StreamText, should_cancel: Callable[[], bool]) -> dict[str, Any]:
+    def _stream(self, key: TranslateKey, item: StreamText, should_cancel: ShouldCancel) -> dict[str, Any]:
         """Send the translation piece by piece, and return the whole."""
         translator, text = self[key.model], item.text
-        [measure] = self._measure(key, [text])
+        [measure] = self._measure(key, [text], should_cancel)
         if problem := self._refusal(measure):
             raise problem
         pieces = translator.stream(
@@ -283,7 +284,7 @@ class Models:
         )
 
     def _translate_all(
-        self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
+        self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: ShouldCancel
     ) -> list[dict[str, Any]]:
         translator = self[key.model]
         beside: dict[str, Any] = {"constraints": [t.constraints for t in texts], "terms": [t.terms for t in texts]}
@@ -307,21 +308,33 @@ class Models:
         )
         return [plain(translation.as_dict()) for translation in translations]
 
-    def _explain(self, key: ExplainKey, sources: Sources, should_cancel: Callable[[], bool]) -> Reply:
+    def _explain(self, key: ExplainKey, sources: Sources, should_cancel: ShouldCancel) -> Reply:
         """The reply is made here and not in the server thread, because a document may take megabytes."""
+        is_single = len(sources.texts) == 1
         for name in key.models if sources.prefixes else ():
             for number, ids in enumerate(self[name].tokenizer.target.encode_batch(sources.prefixes), 1):
                 if len(ids) > self.config.max_prefix_tokens:
-                    return Problem(400, f"prefix {number}: {self._too_long(len(ids))}").reply()
-        beam = {} if key.beam is None else {"beam": key.beam, "n_best": 1}
-        document = explain(
-            {name: self[name].with_options(**beam) for name in key.models},
-            sources.texts,
-            sources.targets,
-            references=sources.references,
-            prefixes=sources.prefixes,
-            trees=sources.trees,
-            max_tokens=min(self.config.explain_tokens, self.config.max_tokens),
-            should_cancel=should_cancel,
-        )
+                    place = "prefix" if is_single else f"prefix {number}"
+                    return Problem(400, f"{place}: {self._too_long(len(ids))}").reply()
+        try:
+            document = explain(
+                {name: self._explained(name, key.beam, sources) for name in key.models},
+                sources.texts,
+                sources.targets,
+                references=sources.references,
+                prefixes=sources.prefixes,
+                trees=sources.trees,
+                max_tokens=min(self.config.explain_tokens, self.config.max_tokens),
+                should_cancel=should_cancel,
+            )
+        except (UsageError, DataError) as error:
+            place = "" if is_single or error.line is None else f"text {error.line}: "
+            return Problem(400, place + error.what).reply()
         return json_reply(document)
+
+    def _explained(self, name: str, beam: int | None, sources: Sources) -> Any:
+        """The translator of an explanation. As in `/translate`, it translates texts with a prefix or a tree as a whole."""
+        options: dict[str, Any] = {} if beam is None else {"beam": beam, "n_best": 1}
+        if sources.prefixes is not None or (sources.trees is not None and self.needs_trees(name)):
+            options["split_sentences"] = False
+        return self[name].with_options(**options)

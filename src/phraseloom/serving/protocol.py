@@ -80,15 +80,15 @@ def _head_too_long(config: ServingConfig) -> Problem:
     return Problem(431, f"the head is above the limit of this server, {limit}", close=True)
 
 
-def request_of(head: h11.Request, body: bytes) -> Request:
-    """The request of a head and its whole body."""
+def request_of(head: h11.Request) -> Request:
+    """The request of a head, without its body."""
     target = head.target.decode("latin-1")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
     # The absolute form that proxies send; its host overrides the header.
     if not target.startswith("/") and "://" in target.partition("?")[0]:
         headers["host"], _, path = target.partition("://")[2].partition("/")
         target = "/" + path
-    return Request(head.method.decode("latin-1"), target.partition("?")[0], headers, body)
+    return Request(head.method.decode("latin-1"), target.partition("?")[0], headers)
 
 
 def head_of(reply: Reply | StreamedReply, *, keep_alive: bool) -> h11.Response:

@@ -62,7 +62,7 @@ async def serve(
     async with Batcher(models.work, config) as batcher:
         app = App(models, batcher, config, live_page().encode(), hosts=names_of(host, allowed_hosts))
         app.log_requests = log_requests
-        server = Server(app.handle, config, give_up=batcher.give_up)
+        server = Server(app.handle, config, give_up=batcher.give_up, record=app.record)
         server.listen(host, port)
         for number in SIGNALS:
             with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt

@@ -16,6 +16,7 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import h11
@@ -26,6 +27,9 @@ from phraseloom.serving.message import Problem, Reply, Request, StreamedReply, o
 from phraseloom.serving.protocol import check_head, check_size, head_of, protocol_problem, request_of, too_large
 
 Handler = Callable[[Request], Awaitable[Reply | StreamedReply]]
+Record = Callable[[Request, int, Reply | StreamedReply, float], None]
+# What is recorded of a request that is refused before its head is there.
+NO_HEAD = Request("-", "-")
 READ_BYTES = 16 * 1024
 WRITE_BYTES = 64 * 1024
 # The most bytes of a refused client that are read and discarded, so that it sees the reply and not a reset.
@@ -74,7 +78,7 @@ class Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._config.max_header_bytes)
         self._clock: asyncio.Timeout | None = None
         self._held = 0
-        self._head_only = False
+        self._request = NO_HEAD
         self.state, self.since = State.IDLE, asyncio.get_running_loop().time()
 
     async def run(self) -> None:
@@ -120,7 +124,7 @@ class Connection:
     async def _exchange(self) -> bool:
         """Handle one request; return whether another one may follow."""
         self._enter(State.IDLE)
-        keep_alive, self._head_only = True, False
+        self._request, keep_alive = NO_HEAD, True
         try:
             request = await self._receive()
             self._enter(State.WORKING)
@@ -128,6 +132,10 @@ class Connection:
         except Problem as problem:
             self._enter(State.WORKING)
             reply, keep_alive = problem.reply(), not problem.close
+        size = self._held  # of the body as far as it has come
+        if isinstance(reply, Reply):
+            reply = self._hold(reply)
+        self._server.record(self._request, size, reply, asyncio.get_running_loop().time() - self.since)
         keep_alive = keep_alive and not self._server.stopping
         if isinstance(reply, StreamedReply):
             await self._send_parts(reply, keep_alive=keep_alive)
@@ -160,7 +168,6 @@ class Connection:
     async def _receive(self) -> Request:
         """A whole request. Raises Problem (with `close`) if it breaks a rule or a limit, and _Gone."""
         config = self._config
-        head: h11.Request | None = None
         body: list[bytes] = []
         length = raw = 0
         started: float | None = None
@@ -175,8 +182,7 @@ class Connection:
                 if raw > 2 * config.max_body_bytes + config.max_header_bytes:
                     raise too_large(config)
             elif isinstance(event, h11.Request):
-                head = event
-                self._head_only = event.method == b"HEAD"
+                self._request = request_of(event)
                 check_head(event, config)
             elif isinstance(event, h11.Data):
                 length += len(event.data)
@@ -187,9 +193,8 @@ class Connection:
                 self._held += len(event.data)
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
-                assert head is not None
                 check_size(event.headers, config)
-                return request_of(head, b"".join(body))
+                return replace(self._request, body=b"".join(body))
             else:  # ConnectionClosed
                 raise _Gone
 
@@ -243,14 +248,17 @@ class Connection:
             if not watch.cancelled() and watch.exception() is None:  # the beginning of the next request
                 self._http.receive_data(watch.result())
 
+    def _hold(self, reply: Reply) -> Reply:
+        """The reply; 503 in its place if there is no room for it."""
+        if not self._server.buffered.take(len(reply.body)):
+            return overloaded("too many replies are on their way").reply()
+        self._held += len(reply.body)
+        return reply
+
     async def _send(self, reply: Reply, *, keep_alive: bool) -> None:
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             raise _Gone
-        if self._server.buffered.take(len(reply.body)):
-            self._held += len(reply.body)
-        else:
-            reply = overloaded("too many replies are on their way").reply()
-        body = b"" if self._head_only else reply.body
+        body = b"" if self._request.method == "HEAD" else reply.body
         async with asyncio.timeout(self._config.send_seconds * (1 + len(body) / 2**20)):
             data = self._http.send(head_of(reply, keep_alive=keep_alive)) or b""
             for start in range(0, len(body), WRITE_BYTES):
@@ -328,11 +336,20 @@ FAREWELL_SECONDS = 1.0
 class Server:
     """Passes requests to `handler` until it is stopped, then lets running requests finish.
 
-    `give_up` is called after `grace_seconds`; it must then answer every request that still waits.
+    `give_up` is called after `grace_seconds`; it must then answer every request that still waits. `record` gets every request
+    that has a reply, also one that was refused before it was whole (without its body), with the bytes of its body that came,
+    the reply, and the seconds from the whole request to the reply.
     """
 
-    def __init__(self, handler: Handler, config: ServingConfig, *, give_up: Callable[[], None] = lambda: None) -> None:
-        self.handler, self.config, self._give_up = handler, config, give_up
+    def __init__(
+        self,
+        handler: Handler,
+        config: ServingConfig,
+        *,
+        give_up: Callable[[], None] = lambda: None,
+        record: Record = lambda *_: None,
+    ) -> None:
+        self.handler, self.config, self._give_up, self.record = handler, config, give_up, record
         self.buffered = Budget(config.max_buffered_bytes)
         self.stopping = False
         self._clients: dict[asyncio.Task[None], Connection | None] = {}

@@ -104,7 +104,7 @@ from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.cancellation import ShouldCancel, raise_if_cancelled
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.decoding.translation import TranslationReport
-from phraseloom.errors import UsageError
+from phraseloom.errors import DataError, UsageError
 
 FORMAT = 1
 MAX_MODELS = 2
@@ -131,8 +131,9 @@ def explain(
     explained. `references` are only shown.
     `trees` of the sources are for models with phrases from parse trees. `prefixes` are forced prefixes of own translations.
     `lines` are the numbers of the sentences to show. `uses` selects the attentions. A sentence does not depend on its
-    neighbours. Raises UsageError (numbers of models or lines, layers, heads, trees), DataError (a tree that does not fit),
-    ModelError (NaN), and Cancelled if `should_cancel`, called at each step, returns True.
+    neighbours. Raises UsageError (numbers of models or lines, layers, heads, trees), DataError (a tree that does not fit, a
+    prefix that is too long; line from 1), ModelError (NaN), and Cancelled if `should_cancel`, called at each step, returns
+    True.
     """
     translators = {name: translator.first_model() for name, translator in translators.items()}
     parallel = {"targets": targets, "references": references, "trees": trees, "prefixes": prefixes, "lines": lines}
@@ -201,7 +202,10 @@ def _views(
         own, target = None, "" if targets is None else targets[n]
         if targets is None:
             inputs = {name: [values[n]] for name, values in (("trees", trees), ("prefixes", prefixes)) if values}
-            (own,) = translator.translate([line], report=TranslationReport(), should_cancel=should_cancel, **inputs)
+            try:
+                (own,) = translator.translate([line], report=TranslationReport(), should_cancel=should_cancel, **inputs)
+            except DataError as error:
+                raise DataError(error.what, file=error.file, line=n + 1, hint=error.hint) from error
             text, target_ids = own.text, [side.vocabulary.id(token) for token in own.tokens]
         else:
             text, target_ids = side.plain(target), side.encode(target)
