@@ -381,11 +381,11 @@ class FolderLock:
     """A lock on a folder during the `with` block; a second process gets an error that names the owner.
 
     Any number of processes may have the lock at once if all of them ask for a `shared` one. Systems
-    without `fcntl` do not have these.
+    without `fcntl` do not have these. With `wait`, the second process waits for the first in place of the error.
     """
 
-    def __init__(self, folder: str | Path, *, shared: bool = False) -> None:
-        self.path, self.shared = Path(folder) / ".lock", shared
+    def __init__(self, folder: str | Path, *, shared: bool = False, wait: bool = False) -> None:
+        self.path, self.shared, self.wait = Path(folder) / ".lock", shared, wait
         self._handle: IO[bytes] | None = None
         self._portable = _PortableLock(self.path.parent)
 
@@ -393,11 +393,12 @@ class FolderLock:
         disk.mkdir(self.path.parent)
         if fcntl is None:
             if not self.shared:
-                self._portable.acquire()
+                self._portable.acquire(wait=self.wait)
             return self
         self._handle = self._open()
         try:
-            fcntl.flock(self._handle, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            kind = fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX
+            fcntl.flock(self._handle, kind if self.wait else kind | fcntl.LOCK_NB)
         except OSError as error:
             self._handle.seek(0)
             owner = self._handle.read(200).decode("utf-8", "replace").strip()
@@ -455,13 +456,13 @@ class _PortableLock:
         self.folder, self._inode = folder, (0, 0)
         self._lock: Any = None
 
-    def acquire(self) -> None:
-        """Raise FileProblem if another process holds the lock."""
+    def acquire(self, *, wait: bool = False) -> None:
+        """Raise FileProblem if another process holds the lock, or `wait` for it."""
         import filelock
 
         lock = filelock.FileLock(self.folder / ".filelock")
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=-1 if wait else 0)
         except filelock.Timeout as error:
             raise FileProblem("the folder is in use by another process", file=self.folder) from error
         self._lock, self._inode = lock, self._now()

@@ -24,6 +24,7 @@ from phraseloom.files import (
     EXPORT,
     MANIFEST,
     MANIFEST_MAX_BYTES,
+    FolderLock,
     atomic_write_json,
     is_inner,
     json_bytes,
@@ -33,7 +34,7 @@ from phraseloom.files import (
     write_manifest,
 )
 from phraseloom.reading import MIB, inside
-from phraseloom.replace import FolderKind, check_folder, new_folder, remove_own
+from phraseloom.replace import FolderKind, check_folder, new_folder, remove_own, system_errors
 
 SCHEME = "hf://"
 ENDINGS = (".safetensors", ".json", ".txt", ".md", ".tsv", ".vocab", ".codes", ".model", ".spm", ".yml", ".yaml")
@@ -195,8 +196,21 @@ class _Remote:
         size = path.stat().st_size
         if listed.size is not None and size != listed.size:
             raise CorruptError(f"{size:,} bytes of {listed.size:,}: the download is not whole", file=name)
-        if listed.lfs is not None and sha256_file(path) != listed.lfs.sha256:
+        if listed.lfs is not None:
+            is_same = sha256_file(path) == listed.lfs.sha256
+        else:
+            is_same = listed.blob_id is None or _git_blob(path) == listed.blob_id
+        if not is_same:
             raise CorruptError("the download is damaged: its checksum is not the one of the Hub", file=name)
+
+
+def _git_blob(path: Path) -> str:
+    """The name of a file's content in git, which the Hub lists for files that are not in Git LFS."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as handle:
+        while part := handle.read(MIB):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _write_copy(remote: _Remote, output: str | Path, *, overwrite: bool = False) -> PulledModel:
@@ -264,7 +278,10 @@ def cache_folder() -> Path:
 
 
 def fetched(address: HubAddress, *, endpoint: str | None = None) -> Path:
-    """The folder of a model of phraseloom on the Hub, fetched unless its commit is stored. Raises as `pull`."""
+    """The folder of a model of phraseloom on the Hub, fetched unless its commit is stored. Raises as `pull`.
+
+    If another process is fetching from the same repository, wait for it.
+    """
     return _fetched(address, endpoint or os.environ.get("HF_ENDPOINT"), cache_folder())
 
 
@@ -282,7 +299,9 @@ def _fetched(address: HubAddress, endpoint: str | None, cache: Path) -> Path:
         raise FileProblem(
             "this is no model of phraseloom (no manifest.json)", file=f"{SCHEME}{address.repository}", hint=hint
         )
-    _write_copy(remote, folder)
+    with system_errors(folder), FolderLock(place, wait=True):
+        if not (folder / MANIFEST).is_file():  # another process may have fetched it meanwhile
+            _write_copy(remote, folder)
     return folder
 
 
@@ -293,7 +312,7 @@ def push(
     """Upload the model in `folder` in one commit, with a model card; the address of the commit.
 
     The repository is created if it does not exist, `private` or not. Of a checkpoint, only the files of the model go.
-    Every file is verified first. Raises as `pull`.
+    Every file is verified first. Tags that the card in the repository already has are kept. Raises as `pull`.
     """
     check_repository(repository)
     listed = verify_manifest(folder)
@@ -302,22 +321,29 @@ def push(
         raise FileProblem("not a model folder", file=folder)
     if strange := [name for name in names if not name.endswith(ENDINGS)]:
         raise FileProblem(f"{strange[0]} is not a kind of file that is pushed", file=folder)
-    card = hub_card(folder, repository.partition("/")[2], licence=licence, scores=scores).encode()
+    with hub_errors(repository):
+        client = _client(endpoint)
+        client.create_repo(repository, private=private or None, exist_ok=True)
+        tags = getattr(client.model_info(repository).card_data, "tags", None)
+    card = hub_card(folder, repository.partition("/")[2], licence=licence, scores=scores, tags=tags or ()).encode()
     entries = {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_file(folder / name)} for name in names}
     manifest = json_bytes({"format": 1, "files": dict(sorted((entries | {CARD: _entry(card)}).items()))})
     with hub_errors(repository):
         from huggingface_hub import CommitOperationAdd
 
-        client = _client(endpoint)
-        client.create_repo(repository, private=private or None, exist_ok=True)
         operations = [CommitOperationAdd(name, str(folder / name)) for name in names]
         operations += [CommitOperationAdd(CARD, card), CommitOperationAdd(MANIFEST, manifest)]
         what = f"A model of phraseloom: {plural(len(operations), 'file')}"
         return str(client.create_commit(repository, operations, commit_message=what).commit_url)
 
 
-def hub_card(folder: Path, name: str, *, licence: str | None = None, scores: Iterable[HubScore] = ()) -> str:
-    """The model card of a folder with the metadata that the Hub reads: languages, license, scores with their signatures."""
+def hub_card(
+    folder: Path, name: str, *, licence: str | None = None, scores: Iterable[HubScore] = (), tags: Iterable[str] = ()
+) -> str:
+    """The model card of a folder with the metadata that the Hub reads: languages, license, scores with their signatures.
+
+    `tags`: those of the card in the repository, which are kept beside those of the folder's own card.
+    """
     import yaml
 
     config = read_json(folder / CONFIG, "model configuration", limit=MIB)
@@ -328,7 +354,10 @@ def hub_card(folder: Path, name: str, *, licence: str | None = None, scores: Ite
     metadata |= {"language": [code for code in spoken if code]} if any(spoken) else {}
     metadata |= {"license": licence} if licence else {}
     kind = "translation" if task == "translation" else "text-generation"
-    metadata |= {"library_name": "phraseloom", "pipeline_tag": kind, "tags": ["phraseloom"]}
+    own = metadata.get("tags")
+    own = own if isinstance(own, list) else [own] if own else []
+    metadata |= {"library_name": "phraseloom", "pipeline_tag": kind}
+    metadata["tags"] = list(dict.fromkeys(str(tag) for tag in (*tags, *own, "phraseloom")))
     scores = list(scores)
     if scores:
         metrics = [

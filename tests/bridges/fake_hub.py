@@ -13,7 +13,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import yaml
+
 TOKEN = "of-a-writer"
+
+
+def _blob(data: bytes) -> str:
+    """The name of a content in git."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def _metadata(card: bytes) -> dict[str, Any] | None:
+    """What stands between the lines `---` of a model card."""
+    parts = card.split(b"---\n")
+    return yaml.safe_load(parts[1]) if len(parts) > 2 and not parts[0] else None
 
 
 class FakeHub:
@@ -28,6 +41,7 @@ class FakeHub:
         self.private: set[str] = set()
         self.cut: dict[str, int] = {}  # path: bytes after which every transfer of it ends
         self.change: dict[str, bytes] = {}  # path: what is sent in its place
+        self.hold: dict[str, threading.Event] = {}  # path: it is not sent before this
         self.broken: int | None = None  # a status for every question
         self.url = ""
 
@@ -116,11 +130,23 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 return
             siblings = []
             for name, data in hub.commits[repository][commit].items():
-                entry: dict[str, Any] = {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
+                entry: dict[str, Any] = {"rfilename": name, "size": len(data), "blobId": _blob(data)}
                 if name in hub.large:
-                    entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+                    sha256 = hashlib.sha256(data).hexdigest()
+                    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {len(data)}\n"
+                    entry["lfs"] = {"sha256": sha256, "size": len(data), "pointerSize": len(pointer)}
+                    entry["blobId"] = _blob(pointer.encode())
                 siblings.append(entry)
-            self.answer(200, {"id": repository, "modelId": repository, "sha": commit, "siblings": siblings, "tags": []})
+            answer = {
+                "id": repository,
+                "modelId": repository,
+                "sha": commit,
+                "siblings": siblings,
+                "tags": ["computed"],
+            }
+            if card := _metadata(hub.commits[repository][commit].get("README.md", b"")):
+                answer["cardData"] = card
+            self.answer(200, answer)
 
         def file(self, repository: str, revision: str, name: str) -> None:
             commit = self.commit_of(repository, revision)
@@ -129,6 +155,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if name not in hub.commits[repository][commit]:
                 self.missing("EntryNotFound")
                 return
+            if name in hub.hold and self.command != "HEAD":
+                hub.hold[name].wait(60)
             data = hub.change.get(name, hub.commits[repository][commit][name])
             begin = 0
             if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):

@@ -12,10 +12,13 @@ import pytest
 import torch
 from tests.bridges import marian
 
+from phraseloom.bridges import from_marian
 from phraseloom.bridges.from_marian import IGNORED, import_marian
+from phraseloom.bridges.marian_format import Settings
+from phraseloom.bridges.marian_npz import read_npz_folder
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import PhraseloomError
-from phraseloom.models.store import load_model
+from phraseloom.models.store import load_model, read_config
 
 pytest.importorskip("transformers", reason=marian.REASON)
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -215,7 +218,25 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         "share_encoder_decoder_embeddings",
     ),
     "a start beyond": (_edit("config.json", decoder_start_token_id=10_000), "decoder_start_token_id is 10000"),
-    "a text for a number": (_edit("config.json", d_model="32"), "d_model is '32', not a number"),
+    "a text for a number": (
+        _edit("config.json", d_model="32"),
+        "config.json: d_model is '32', not a whole number of at least 1; correct it",
+    ),
+    "no width": (_edit("config.json", d_model=None), "config.json: d_model is missing; it must be a whole number"),
+    "no start": (_edit("config.json", decoder_start_token_id=None), "config.json: decoder_start_token_id is missing"),
+    "a text for a rate": (
+        _edit("config.json", dropout="a"),
+        "config.json: dropout is 'a', not a finite number; correct it, or remove the key to use the default, 0.1",
+    ),
+    "a number for a list": (
+        _edit("generation_config.json", bad_words_ids=5),
+        "generation_config.json: bad_words_ids is 5, not a list",
+    ),
+    "a text for a length": (
+        _edit("generation_config.json", min_length="3"),
+        "generation_config.json: min_length is '3', not a whole number of at least 0",
+    ),
+    "a fraction as an id": (_edit("vocab.json", **{"</s>": 0.0}), "do not have the ids"),
 }
 
 
@@ -229,6 +250,80 @@ def test_what_does_not_fit_is_refused(folders: Any, name: str, tmp_path: Path) -
     assert message in str(caught.value) and "\n" not in str(caught.value)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["theirs"], "nothing is written"
     assert not Path("/tmp/phraseloom-was-run").exists()
+
+
+def test_null_is_the_default_of_transformers(folders: Any, tmp_path: Path) -> None:
+    shutil.copytree(folders("small")[0], tmp_path / "theirs")
+    keys = (
+        "dropout", "attention_dropout", "activation_dropout", "max_position_embeddings", "tie_word_embeddings",
+        "decoder_vocab_size", "share_encoder_decoder_embeddings",
+    )  # fmt: skip
+    _edit("config.json", **dict.fromkeys(keys))(tmp_path / "theirs")
+    searched = ("max_length", "num_beams", "length_penalty", "bad_words_ids", "min_length", "renormalize_logits")
+    _edit("generation_config.json", **dict.fromkeys(searched))(tmp_path / "theirs")
+    import_marian(tmp_path / "theirs", tmp_path / "ours")
+    _, config = read_config(tmp_path / "ours")
+    assert (config.dropout, config.attention_dropout, config.ffn_dropout) == (0.1, 0.0, 0.0)
+    found = load_model(tmp_path / "ours")[2]
+    assert (found["max_input_tokens"], found["beam"], found["max_length"]["constant"]) == (1023, 1, 18)
+
+
+WRONG = (None, 5, "3", "abc", [], [5], {}, {"a": 1}, True, -1, 0.5, float("nan"), 10**400)
+
+
+def settings_of(folder: Path) -> None:
+    """Read all but the tensors."""
+    theirs = from_marian._read_folder(folder) if (folder / "config.json").is_file() else read_npz_folder(folder)
+    vocabularies = [from_marian._vocabulary(theirs, side)[0] for side in range(len(theirs.vocabularies))]
+    from_marian._tokenizer(theirs, vocabularies)
+    from_marian._generation(theirs)
+    from_marian.model_config(theirs.config, excluded=[])
+
+
+def keys_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """The names of the files with settings, and the keys that are read in them."""
+    result: set[tuple[str, str]] = set()
+    get = Settings.get
+
+    def recorded(self: Settings, key: str, usual: Any = None) -> Any:
+        result.add((self.file.name, key))
+        return get(self, key, usual)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Settings, "get", recorded)
+        settings_of(folder)
+    return result
+
+
+def check_wrong_values(folder: Path, name: str, key: str, write: Callable[[Any], Any]) -> None:
+    """Every value of another type is read, or refused in one line that names the file."""
+    for value in WRONG:
+        write(value)
+        try:
+            settings_of(folder)
+        except PhraseloomError as error:
+            assert "\n" not in str(error) and name in str(error), (key, value)
+        except Exception as error:
+            raise AssertionError(f"{name}: {key}: {value!r:.20}") from error
+
+
+def test_no_value_of_a_setting_is_an_internal_error(
+    folders: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "theirs"
+    shutil.copytree(folders("small")[0], folder)
+    keys = keys_read(folder, monkeypatch)
+    assert len(keys) > 50 and {name for name, _ in keys} == {
+        "config.json", "generation_config.json", "tokenizer_config.json",
+    }  # fmt: skip
+    for name, key in sorted(keys):
+        before = (folder / name).read_bytes()
+
+        def write(value: Any, name: str = name, key: str = key) -> None:
+            _edit(name, **{key: value})(folder)
+
+        check_wrong_values(folder, name, key, write)
+        (folder / name).write_bytes(before)
 
 
 def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import json
 import shutil
 import socket
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +107,7 @@ def test_an_address_is_a_model(hub: FakeHub, capsys: pytest.CaptureFixture[str])
     line = (MODEL / "source.en").read_bytes().decode().split("\n")[0]
     expected = Translator.from_pretrained(GOLDEN).translate([line])
     assert Translator.from_pretrained("hf://ann/world").translate([line]) == expected
-    assert {p.name for p in Path("cache/hub/ann--world").iterdir()} == {changed}
+    assert {p.name for p in Path("cache/hub/ann--world").iterdir()} == {changed, ".lock"}
     asked = len(hub.asked)
     assert find_model("hf://ann/world").name == changed and len(hub.asked) == asked, "once a process"
     bridge._fetched.cache_clear()
@@ -168,6 +170,44 @@ def test_a_repository_of_others_is_copied_without_its_pickles(hub: FakeHub, caps
     fails(capsys, "its weights are no safetensors but pytorch_model.bin", "hub", "pull", "others/opus", "other")
 
 
+def test_a_file_of_the_same_size_with_another_content_is_damaged(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.put("others/opus", {"config.json": b'{"a": 1}', "model.safetensors": b"w" * 99})
+    hub.change = {"config.json": b'{"a": 2}'}
+    fails(capsys, "config.json: the download is damaged", "hub", "pull", "others/opus", "theirs")
+
+
+def test_who_wants_a_model_that_another_fetches_waits(hub: FakeHub) -> None:
+    """Threads in place of processes: the lock is one of open files, and excludes both alike."""
+    commit = hub.put("ann/world", content(GOLDEN))
+    hub.hold["model.safetensors"] = threading.Event()
+    address, place = bridge.HubAddress("ann/world"), Path("cache/hub/ann--world")
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            both = [pool.submit(bridge.fetched, address) for _ in range(2)]
+            done = wait(both, timeout=1.0).done  # the download is held, so the second comes upon it
+            assert [future.exception() for future in done] == []
+            assert place.is_dir() and not (place / commit).exists(), "half a model is not visible"
+        finally:
+            hub.hold["model.safetensors"].set()
+        assert [future.result().name for future in both] == [commit, commit]
+    verify_manifest(place / commit)
+    assert {p.name for p in place.iterdir()} == {commit, ".lock"}
+    assert hub.asked.count(f"GET /ann/world/resolve/{commit}/model.safetensors") == 1
+
+
+def test_tags_of_the_card_in_the_repository_are_kept(hub: FakeHub) -> None:
+    hub.put("ann/world", {"README.md": b"---\ntags: [legal, phraseloom]\n---\n\n# Old\n"})
+    shutil.copytree(GOLDEN, "model")
+    Path("model/README.md").write_bytes(b"---\ntags:\n- news\n- legal\n---\n\n# New\n")
+    write_manifest("model", [name for name in content(Path("model")) if name != "manifest.json"])
+    for _ in range(2):
+        bridge.push(Path("model"), "ann/world")
+        head, _, body = hub.files("ann/world")["README.md"].decode()[4:].partition("\n---\n")
+        assert yaml.safe_load(head)["tags"] == ["legal", "phraseloom", "news"] and body == "\n# New\n"
+
+
 def _forged(hub: FakeHub, name: str) -> None:
     Path("forged").mkdir()
     folder = Path("forged/model")
@@ -198,7 +238,7 @@ def test_half_a_download_leaves_nothing(hub: FakeHub, capsys: pytest.CaptureFixt
         fails(capsys, "the Hub was not reached, or its answer was cut", *pull)
         with pytest.raises(FileProblem, match="was cut"):
             find_model("hf://ann/world")
-        assert not any(p.is_file() for p in Path().rglob("*"))
+        assert {p.name for p in Path().rglob("*") if p.is_file()} == {".lock"}
         shutil.rmtree("cache")
     hub.cut = {}
     hub.change = {"model.safetensors": b"short"}
@@ -208,8 +248,10 @@ def test_half_a_download_leaves_nothing(hub: FakeHub, capsys: pytest.CaptureFixt
     fails(capsys, "model.safetensors: the download is damaged", *pull)
     config = content(GOLDEN)["config.json"]
     hub.change = {"config.json": config[:-2] + b" \n"}
-    fails(capsys, "config.json: checksum differs from the manifest", *pull)
+    fails(capsys, "config.json: the download is damaged", *pull)
     hub.change = {}
+    hub.put("ann/world", {**content(GOLDEN), "config.json": config[:-2] + b" \n"})
+    fails(capsys, "config.json: checksum differs from the manifest", *pull)
     there = content(GOLDEN)
     del there["generation_config.json"]
     hub.put("ann/world", there)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from tests.bridges import marian
-from tests.bridges.test_from_marian import Runs, check_logits, check_outputs
+from tests.bridges.test_from_marian import Runs, check_logits, check_outputs, check_wrong_values, keys_read
 
 from phraseloom.bridges.from_marian import import_marian
 from phraseloom.bridges.marian_npz import read_vocabulary
@@ -158,7 +159,16 @@ DAMAGE: dict[str, tuple[Callable[[Path, Path], Any], str]] = {
         _options(**{"tied-embeddings-all": False, "tied-embeddings": False}),
         "the output has a matrix of its own (tied-embeddings: false)",
     ),
-    "no width": (_options(**{"dim-emb": None}), "d_model is None, not a number"),
+    "no width": (_options(**{"dim-emb": None}), "model.npz: dim-emb is missing; it must be a whole number of at least 1"),
+    "a text for a penalty": (
+        _options(decoder="normalize: abc\n"),
+        "decoder.yml: normalize is 'abc', not a finite number; correct it, or remove the key to use the default, 0.0",
+    ),
+    "a quantised model": (
+        _arrays(lambda a: a.update(Wemb=a["Wemb"].astype(np.int8))),
+        "array Wemb is of the type |i1 and shape",
+    ),
+    "text in place of an array": (_arrays(lambda a: a.update(Wemb=np.array("x"))), "not a matrix or vector of floats"),
     "an ensemble": (lambda _, npz: shutil.copy(npz / "model.npz", npz / "b.npz"), "several .npz files (b.npz, model.npz)"),
     "no vocabulary": (lambda _, npz: (npz / "opus.vocab.yml").unlink(), "opus.vocab.yml: vocabulary not found"),
     "no sentencepiece": (lambda _, npz: (npz / "target.spm").unlink(), "target.spm: sentencepiece model not found"),
@@ -181,6 +191,29 @@ def test_what_does_not_fit_is_refused(folders: tuple[Path, Path], name: str, tmp
     assert message in str(caught.value) and "\n" not in str(caught.value)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["marian"], "nothing is written"
     assert not Path("/tmp/phraseloom-was-run").exists()
+
+
+def test_no_value_of_an_option_is_an_internal_error(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "marian"
+    shutil.copytree(folders[1], folder)
+    arrays, decoder = dict(np.load(folder / "model.npz")), yaml.safe_load((folder / "decoder.yml").read_bytes())
+    options = yaml.safe_load(arrays["special:model.yml"].tobytes().rstrip(b"\0"))
+    few = {"Wemb": arrays["Wemb"]}  # the others are not read here
+
+    def write(name: str, **changes: Any) -> None:
+        if name == "decoder.yml":
+            (folder / name).write_text(yaml.safe_dump({**decoder, **changes}))
+        else:
+            text = yaml.safe_dump({**options, **changes}).encode() + b"\0"
+            np.savez(folder / name, **few, **{"special:model.yml": np.frombuffer(text, np.int8)})
+
+    keys = {(name, key) for name, key in keys_read(folder, monkeypatch) if "_" not in key}
+    assert {("model.npz", "dim-emb"), ("decoder.yml", "normalize"), ("decoder.yml", "vocabs")} < keys
+    for name, key in sorted(keys):
+        check_wrong_values(folder, name, key, lambda value, name=name, key=key: write(name, **{key: value}))
+        write(name)
 
 
 def test_pieces_are_read_as_yaml_means_them(tmp_path: Path) -> None:

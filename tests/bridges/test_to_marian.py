@@ -11,8 +11,9 @@ import torch
 from tests.bridges import marian
 from tests.helpers import LINES, tiny_tokenizer
 
+from phraseloom.bridges.exported import read_plain
 from phraseloom.bridges.from_marian import import_marian
-from phraseloom.bridges.to_marian import export_marian
+from phraseloom.bridges.to_marian import _tensors, export_marian
 from phraseloom.cli.main import run
 from phraseloom.config import validate
 from phraseloom.decoding.translator import Translator
@@ -114,6 +115,29 @@ def test_settings_of_the_search_go_or_are_named(tmp_path: Path, capsys: pytest.C
     written, notes = convert(sample=True, n_best=2, min_length={"factor": 0.5, "constant": 2}, unknown="replace")
     assert written["min_length"] == 0
     assert notes == [f"{begin}{it}" for it in ("n_best: 2", "sample: True", "min_length: 0.5,2", "unknown: replace")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "encoder.layers.0.feed_forward.up.weight",
+        "encoder.layers.0.attention.bias",
+        "decoder.layers.1.feed_forward.down.bias",
+    ],
+)
+def test_a_missing_parameter_is_no_zero(name: str, tmp_path: Path) -> None:
+    source = read_plain(random_model(tmp_path / "model", attention_bias=True), "MarianMT")
+    module, _, parameter = name.rpartition(".")
+    setattr(source.model.get_submodule(module), parameter, None)
+    with pytest.raises(ModelError, match=rf"parameter {name} is missing, and MarianMT cannot do without it"):
+        _tensors(source)
+
+
+def test_a_parameter_without_a_place_is_refused(tmp_path: Path) -> None:
+    source = read_plain(random_model(tmp_path / "model"), "MarianMT")
+    source.model.encoder.register_parameter("scale", torch.nn.Parameter(torch.ones(1)))
+    with pytest.raises(ModelError, match=r"parameter encoder.scale has no place in MarianMT"):
+        _tensors(source)
 
 
 def test_a_model_with_tags_is_refused(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from phraseloom.bridges import marian_format as names
-from phraseloom.bridges.marian_format import MarianFolder, read_tensors
+from phraseloom.bridges.marian_format import MarianFolder, Settings, read_tensors
 from phraseloom.bridges.marian_npz import read_npz_folder
 from phraseloom.config import validate
 from phraseloom.errors import CorruptError, ModelError
@@ -37,6 +37,7 @@ from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import BOS, SPECIALS, Vocabulary
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
+ONE_MATRIX = "share_encoder_decoder_embeddings"
 VOCABULARIES = ("vocab.json", "target_vocab.json")
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 # Keys of theirs that change the model, and the only value that is ours.
@@ -98,9 +99,8 @@ def import_marian(folder: str | Path, output: str | Path, *, overwrite: bool = F
     sides = [_vocabulary(theirs, side) for side in range(len(theirs.vocabularies))]
     tokenizer = _tokenizer(theirs, [vocabulary for vocabulary, _ in sides])
     generation, without_pad, notes = _generation(theirs)
-    config = theirs.config
-    start_is_pad = config["decoder_start_token_id"] == config["pad_token_id"]
-    own = model_config(config, theirs.file, excluded=["pad"] * without_pad + ["bos"] * start_is_pad)
+    start_is_pad = theirs.config.whole("decoder_start_token_id") == theirs.config.whole("pad_token_id")
+    own = model_config(theirs.config, excluded=["pad"] * without_pad + ["bos"] * start_is_pad)
     tensors, file = theirs.read_tensors()
     converted = _convert(tensors, own, [order for _, order in sides], file)
     with ShapesOnly():
@@ -114,24 +114,22 @@ def import_marian(folder: str | Path, output: str | Path, *, overwrite: bool = F
 
 def _read_folder(folder: Path) -> MarianFolder:
     """What a folder of Hugging Face holds. Raises FileProblem, CorruptError, ModelError."""
-    config = _object(folder / CONFIG, "configuration of a MarianMT model")
+    config = Settings(_object(folder / CONFIG, "configuration of a MarianMT model"), folder / CONFIG)
     about = folder / "tokenizer_config.json"
-    described = _object(about, "configuration of a tokenizer") if about.is_file() else {}
-    shared = config.get("share_encoder_decoder_embeddings", True)
-    if bool(described.get("separate_vocabs")) == bool(shared):
-        what = f"separate_vocabs is {described.get('separate_vocabs')!r}, but share_encoder_decoder_embeddings is {shared!r}"
+    described = Settings(_object(about, "configuration of a tokenizer") if about.is_file() else {}, about)
+    shared, separate = config.flag(ONE_MATRIX, True), described.flag("separate_vocabs", False)
+    if separate == shared:
+        what = f"separate_vocabs is {separate}, but {ONE_MATRIX} is {shared}"
         raise ModelError(what, file=about, hint="two vocabularies need two matrices of embeddings, and one needs one")
     files = [folder / name for name in VOCABULARIES[: 1 if shared else 2]]
     settings = folder / GENERATION
-    given = _object(settings, "generation settings") if settings.is_file() else {}
+    given = Settings(_object(settings, "generation settings"), settings) if settings.is_file() else config
     return MarianFolder(
         config=config,
-        file=folder / CONFIG,
         vocabularies=[(path, _object(path, "vocabulary")) for path in files],
         sentencepiece=[require_file(folder / name, "sentencepiece model") for name in ("source.spm", "target.spm")],
-        languages=(str(described.get("source_lang") or ""), str(described.get("target_lang") or "")),
-        generation=given if settings.is_file() else config,  # as transformers reads them
-        generation_file=settings if settings.is_file() else folder / CONFIG,
+        languages=(described.text("source_lang", ""), described.text("target_lang", "")),
+        generation=given,  # as transformers reads them
         read_tensors=lambda: read_tensors(folder),
     )
 
@@ -143,44 +141,37 @@ def _object(path: Path, what: str) -> dict[str, Any]:
     return content
 
 
-def _number(theirs: dict[str, Any], key: str, file: Path) -> int:
-    value = theirs.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ModelError(f"{key} is {value!r}, not a number", file=file)
-    return value
-
-
-def model_config(theirs: dict[str, Any], file: Path, *, excluded: list[str]) -> ModelConfig:
+def model_config(theirs: Settings, *, excluded: list[str]) -> ModelConfig:
     """Our configuration of the model that `config.json` describes. Raises ModelError, ConfigError."""
+    file = theirs.file
     for key, value in REQUIRED.items():
         if theirs.get(key, value if key != "model_type" else None) != value:
             raise ModelError(f"{key} is {theirs.get(key)!r}, and only {value!r} is supported", file=file)
     for key in ("attention_heads", "ffn_dim"):
-        sides = [_number(theirs, f"{side}_{key}", file) for side in ("encoder", "decoder")]
+        sides = [theirs.whole(f"{side}_{key}", least=1) for side in ("encoder", "decoder")]
         if sides[0] != sides[1]:
             raise ModelError(f"{key} of encoder and decoder differ ({sides[0]}, {sides[1]})", file=file)
-    activation = ACTIVATIONS.get(str(theirs.get("activation_function", "gelu")))
-    if activation is None:
-        known = ", ".join(ACTIVATIONS)
-        raise ModelError(f"activation_function {theirs['activation_function']!r} is none of {known}", file=file)
+    activation = theirs.text("activation_function", "gelu")
+    if activation not in ACTIVATIONS:
+        raise ModelError(f"activation_function {activation!r} is none of {', '.join(ACTIVATIONS)}", file=file)
     return validate(
         ModelConfig,
         {
-            "width": _number(theirs, "d_model", file),
-            "heads": _number(theirs, "encoder_attention_heads", file),
-            "ffn_width": _number(theirs, "encoder_ffn_dim", file),
-            "encoder": {"layers": _number(theirs, "encoder_layers", file)},
-            "decoder": {"layers": _number(theirs, "decoder_layers", file)},
-            "scale_embeddings": bool(theirs.get("scale_embedding", False)),
-            "tied": "three_way" if theirs.get("share_encoder_decoder_embeddings", True) else "two_way",
+            "width": theirs.whole("d_model", least=1),
+            "heads": theirs.whole("encoder_attention_heads"),
+            "ffn_width": theirs.whole("encoder_ffn_dim"),
+            "encoder": {"layers": theirs.whole("encoder_layers", least=1)},
+            "decoder": {"layers": theirs.whole("decoder_layers", least=1)},
+            "scale_embeddings": theirs.flag("scale_embedding", False),
+            "tied": "three_way" if theirs.flag(ONE_MATRIX, True) else "two_way",
             "norm": "post",
             "norm_epsilon": 1e-5,
             "attention_bias": True,
-            "activation": activation,
+            "activation": ACTIVATIONS[activation],
             "output": {"bias": True, "smoothing": "kl", "excluded": excluded},
-            "dropout": float(theirs.get("dropout", 0.1)),
-            "attention_dropout": float(theirs.get("attention_dropout", 0.0)),
-            "ffn_dropout": float(theirs.get("activation_dropout", 0.0)),
+            "dropout": theirs.number("dropout", 0.1),
+            "attention_dropout": theirs.number("attention_dropout", 0.0),
+            "ffn_dropout": theirs.number("activation_dropout", 0.0),
         },
         file=file,
     )
@@ -189,37 +180,34 @@ def model_config(theirs: dict[str, Any], file: Path, *, excluded: list[str]) -> 
 def _vocabulary(theirs: MarianFolder, side: int) -> tuple[Vocabulary, list[int]]:
     """Our vocabulary of the source (0, or of both sides) or the target (1), and for each of its ids the one of theirs."""
     path, ids = theirs.vocabularies[side]
-    config, file = theirs.config, theirs.file
-    key = "decoder_vocab_size" if side else "vocab_size"
-    size = _number(config, key, file)
-    if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str) or any(
-        isinstance(i, bool) for i in ids.values()
-    ):
+    config, key = theirs.config, "decoder_vocab_size" if side else "vocab_size"
+    size = config.whole(key, config.whole("vocab_size") if side else None)
+    if any(type(i) is not int for i in ids.values()) or sorted(ids.values()) != list(range(len(ids))):
         raise CorruptError(f"its {len(ids)} pieces do not have the ids 0 to {len(ids) - 1}", file=path)
     if len(ids) != size:
-        raise ModelError(f"{len(ids)} pieces, but {file.name} says {key} {size}", file=path)
+        raise ModelError(f"{len(ids)} pieces, but {config.file.name} says {key} {size}", file=path)
     pieces = [piece for piece, _ in sorted(ids.items(), key=lambda item: item[1])]
-    special = {key: config.get(key) for key in ("pad_token_id", "decoder_start_token_id", "eos_token_id")}
     if len(theirs.vocabularies) == 2 and side == 0:  # the ids of the configuration are those of the target
-        pad = ids.get("<pad>")
-        special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": ids.get("</s>")}
-    special["<unk>"] = ids.get("<unk>")
-    for name, number in special.items():
-        if not isinstance(number, int) or not 0 <= number < size:
-            where, what = (
-                (path, "not in the vocabulary")
-                if name == "<unk>" or number is None
-                else (file, f"{number!r}, not an id")
-            )
-            raise ModelError(f"{name} is {what}", file=where)
-    order = cast(list[int], [special[k] for k in ("pad_token_id", "<unk>", "decoder_start_token_id", "eos_token_id")])
+        order = [_id_of(piece, ids, path) for piece in ("<pad>", "<unk>", "<pad>", "</s>")]
+    else:
+        pad, start, end = (config.whole(key) for key in ("pad_token_id", "decoder_start_token_id", "eos_token_id"))
+        for key, number in (("pad_token_id", pad), ("decoder_start_token_id", start), ("eos_token_id", end)):
+            if number >= size:
+                raise ModelError(f"{key} is {number}, but the ids of {path.name} end at {size - 1}", file=config.file)
+        order = [pad, _id_of("<unk>", ids, path), start, end]
     if len({order[0], order[1], order[3]}) < 3:
-        raise ModelError("pad, unk and eos are not three tokens", file=file)
-    order += [number for number in range(size) if number not in special.values()]
+        raise ModelError("pad, unk and eos are not three tokens", file=config.file)
+    order += sorted(set(range(size)).difference(order))
     try:
         return Vocabulary([*SPECIALS, *(pieces[number] for number in order[len(SPECIALS) :])]), order
     except ModelError as error:
         raise ModelError(error.what, file=path) from error
+
+
+def _id_of(piece: str, ids: dict[str, Any], path: Path) -> int:
+    if piece not in ids:
+        raise ModelError(f"{piece} is not in the vocabulary", file=path)
+    return int(ids[piece])
 
 
 def _tokenizer(theirs: MarianFolder, vocabularies: list[Vocabulary]) -> Tokenizer:
@@ -236,53 +224,48 @@ def _tokenizer(theirs: MarianFolder, vocabularies: list[Vocabulary]) -> Tokenize
 
 def _generation(theirs: MarianFolder) -> tuple[dict[str, Any], bool, list[str]]:
     """Our generation settings, whether pad has no probability, and what is left out. Raises ModelError, ConfigError."""
-    given, file = theirs.generation, theirs.generation_file
-    pad, end = theirs.config["pad_token_id"], theirs.config["eos_token_id"]
+    given, file = theirs.generation, theirs.generation.file
+    pad, start, end = (theirs.config.whole(key) for key in ("pad_token_id", "decoder_start_token_id", "eos_token_id"))
     notes = [
-        f"{key}: {given[key]!r}" for key, nothing in IGNORED.items() if given.get(key) not in nothing and key in given
+        f"{key}: {given.get(key)!r}"
+        for key, nothing in IGNORED.items()
+        if given.get(key) is not None and given.get(key) not in nothing
     ]
-    banned = given.get("bad_words_ids") or []
+    banned = given.items("bad_words_ids")
     if any(words != [pad] for words in banned):
         notes.append("bad_words_ids besides the padding token")
     if [pad] not in banned:
         notes.append("outputs with the padding token, which is never produced here")
-    start = theirs.config["decoder_start_token_id"]
     for key, ours in (("forced_eos_token_id", end), ("eos_token_id", end), ("decoder_start_token_id", start)):
         if given.get(key) not in (ours, [ours], None):
-            notes.append(f"{key}: {given[key]!r}")
+            notes.append(f"{key}: {given.get(key)!r}")
     early: Any = given.get("early_stopping", False)
     if early not in (False, None):
         notes.append(f"early_stopping: {early!r}")
-    longest = given.get("max_length") or 20  # as in transformers
-    if given.get("max_new_tokens"):
-        longest = given["max_new_tokens"] + 1
-    if not isinstance(longest, int) or longest < 3:
-        raise ModelError(f"max_length is {longest!r}", file=file)
-    shortest = given.get("min_new_tokens")
-    if shortest is None:  # else it overrides min_length
-        shortest = max(0, (given.get("min_length") or 0) - 1)  # which counts the start token
-    ngrams = given.get("no_repeat_ngram_size") or 0
-    if given.get("renormalize_logits") and (shortest or ngrams):
+    longest = given.whole("max_length", 20) or 20  # as in transformers
+    if new := given.whole("max_new_tokens", 0):
+        longest = new + 1
+    if longest < 3:
+        hint = "3 is the least: the start token, one subword and the end"
+        raise ModelError(f"max_length is {longest}", file=file, hint=hint)
+    least = max(0, given.whole("min_length", 0) - 1)  # which counts the start token
+    shortest = given.whole("min_new_tokens", least)
+    ngrams, renormalized = given.whole("no_repeat_ngram_size", 0), given.flag("renormalize_logits", False)
+    if renormalized and (shortest or ngrams):
         notes.append("renormalize_logits of what min_length and no_repeat_ngram_size leave")
-    positions = theirs.config.get("max_position_embeddings", 512)
     settings = {
-        "beam": given.get("num_beams") or 1,
-        "length_penalty": {"kind": "sockeye", "alpha": _given(given, "length_penalty", 1.0), "beta": 0.0},
+        "beam": given.whole("num_beams", 1) or 1,
+        "length_penalty": {"kind": "sockeye", "alpha": given.number("length_penalty", 1.0), "beta": 0.0},
         "stop": "transformers",
         "max_length": {"factor": 0.0, "constant": longest - 2},  # theirs counts the start token and the end
         "min_length": {"factor": 0.0, "constant": shortest},
         "no_repeat_ngram_size": ngrams,
-        "max_input_tokens": max(1, int(positions) - 1),
+        "max_input_tokens": max(1, theirs.config.whole("max_position_embeddings", 1024) - 1),
         "unknown": "keep",
         **theirs.settings,
     }
     validate(DecodingConfig, settings, file=file)
-    return settings, bool(given.get("renormalize_logits")) and [pad] in banned, notes
-
-
-def _given(settings: dict[str, Any], key: str, usual: Any) -> Any:
-    value = settings.get(key)
-    return usual if value is None else value
+    return settings, renormalized and [pad] in banned, notes
 
 
 def _convert(tensors: dict[str, Tensor], config: ModelConfig, orders: list[list[int]], file: Path) -> dict[str, Tensor]:
@@ -323,7 +306,11 @@ def _convert(tensors: dict[str, Tensor], config: ModelConfig, orders: list[list[
     for name in names.POSITIONS:
         if name in left:
             table = left.pop(name).float()
-            if table.shape[1:] != (config.width,) or (table - sinusoid(len(table), config.width)).abs().max() > 1e-2:
+            if (
+                table.shape[1:] != (config.width,)
+                or not len(table)
+                or (table - sinusoid(len(table), config.width)).abs().max() > 1e-2
+            ):
                 raise ModelError(f"{name} does not hold sinusoids", file=file)
     for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
         for ours, theirs in names.layer_names(side, layers):

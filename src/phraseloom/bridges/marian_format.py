@@ -1,4 +1,4 @@
-"""A MarianMT model of Hugging Face: what a folder holds, the names of its parameters, and its tensors.
+"""A MarianMT model of Hugging Face: what a folder holds, its settings, the names of its parameters, and its tensors.
 
 `pytorch_model.bin` is a pickle. Only torch's weights-only loader reads it, which makes tensors and plain containers and runs
 nothing; a file that needs more is refused. No other place of the package reads pickles (tests/test_architecture.py).
@@ -6,6 +6,7 @@ nothing; a file that needs more is refused. No other place of the package reads 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phraseloom.errors import CorruptError, FileProblem
+from phraseloom.errors import CorruptError, FileProblem, ModelError
 from phraseloom.models.store import load_tensors
 
 SHARED = "model.shared.weight"
@@ -53,16 +54,63 @@ def layer_names(side: str, layers: int) -> Iterator[tuple[str, list[str]]]:
 
 
 @dataclass(frozen=True)
+class Settings:
+    """The keys of a file of another program, each read as the type that it must have; null means that a key is not given.
+
+    `usual`: the default of that program; None if there is none. Every method but `get` raises ModelError for a value of
+    another type, and for a key that is missing and has no default.
+    """
+
+    values: dict[str, Any]
+    file: Path
+
+    def get(self, key: str, usual: Any = None) -> Any:
+        """A value of any type."""
+        value = self.values.get(key)
+        return usual if value is None else value
+
+    def whole(self, key: str, usual: int | None = None, *, least: int = 0) -> int:
+        """A whole number of at least `least`."""
+        return self._read(key, usual, lambda v: type(v) is int and v >= least, f"a whole number of at least {least}")
+
+    def number(self, key: str, usual: float) -> float:
+        """A number, neither infinite nor NaN."""
+        most = sys.float_info.max
+        return float(
+            self._read(key, usual, lambda v: type(v) in (int, float) and -most <= v <= most, "a finite number")
+        )
+
+    def flag(self, key: str, usual: bool) -> bool:
+        """True or false."""
+        return self._read(key, usual, lambda v: isinstance(v, bool), "true or false")
+
+    def text(self, key: str, usual: str) -> str:
+        """A string."""
+        return self._read(key, usual, lambda v: isinstance(v, str), "a string")
+
+    def items(self, key: str) -> list[Any]:
+        """A list; an empty one by default."""
+        return self._read(key, [], lambda v: isinstance(v, list), "a list")
+
+    def _read(self, key: str, usual: Any, fits: Callable[[Any], bool], what: str) -> Any:
+        value = self.get(key, usual)
+        if value is None:
+            raise ModelError(f"{key} is missing", file=self.file, hint=f"it must be {what}")
+        if not fits(value):
+            default = "" if usual is None else f", or remove the key to use the default, {usual!r}"
+            raise ModelError(f"{key} is {value!r:.80}, not {what}", file=self.file, hint=f"correct it{default}")
+        return value
+
+
+@dataclass(frozen=True)
 class MarianFolder:
     """A MarianMT model: `config` with the keys of config.json, the ids of pieces, sentencepiece models, and tensors to read."""
 
-    config: dict[str, Any]
-    file: Path  # of `config`
+    config: Settings
     vocabularies: list[tuple[Path, dict[str, Any]]]  # one for both sides, or of source and target
     sentencepiece: list[Path]  # of source and target
     languages: tuple[str, str]
-    generation: dict[str, Any]  # with the keys of generation_config.json
-    generation_file: Path
+    generation: Settings  # with the keys of generation_config.json
     read_tensors: Callable[[], tuple[dict[str, Tensor], Path]]
     settings: dict[str, Any] = field(default_factory=dict)  # ours, over those of `generation`
 
@@ -99,6 +147,8 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
         raise CorruptError(
             "not read: it is damaged, or holds more than tensors", file=path, hint="use a folder with model.safetensors"
         ) from error
-    if not isinstance(content, dict) or not all(isinstance(t, Tensor) for t in content.values()):
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items()
+    ):
         raise CorruptError("holds more than named tensors", file=path, hint="use a folder with model.safetensors")
     return content

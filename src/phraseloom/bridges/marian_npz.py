@@ -23,7 +23,7 @@ import yaml
 from torch import Tensor
 
 from phraseloom.bridges import marian_format as names
-from phraseloom.bridges.marian_format import MarianFolder
+from phraseloom.bridges.marian_format import MarianFolder, Settings
 from phraseloom.errors import CorruptError, FileProblem, ModelError
 from phraseloom.files import require_file
 from phraseloom.reading import MIB, read_bounded
@@ -63,10 +63,11 @@ def read_npz_folder(folder: Path) -> MarianFolder:
 
 def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
     options = _options(arrays, file)
-    search = _yaml(folder / DECODER) if (folder / DECODER).is_file() else {}
-    shared = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings-src"))
-    tied = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings"))
-    if not tied:
+    decoder = folder / DECODER
+    search = Settings(_yaml(decoder) if decoder.is_file() else {}, decoder)
+    all_tied = options.flag("tied-embeddings-all", False)
+    shared = all_tied or options.flag("tied-embeddings-src", False)
+    if not all_tied and not options.flag("tied-embeddings", False):
         what = "the output has a matrix of its own (tied-embeddings: false)"
         raise ModelError(
             what, file=file, hint="only models whose output is tied to the target embeddings are supported"
@@ -76,42 +77,46 @@ def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
     pad = sizes[-1]
     vocabularies: list[tuple[Path, dict[str, Any]]] = [(path, {**ids, "<pad>": len(ids)}) for path, ids in pairs]
     end = pairs[-1][1].get("</s>")
-    config = {
+    if end is None:
+        raise ModelError("</s> is not in the vocabulary", file=pairs[-1][0])
+    layers = [options.whole(f"{side}-depth", least=1) for side in ("enc", "dec")]
+    heads, inner = (options.whole(f"transformer-{what}", least=1) for what in ("heads", "dim-ffn"))
+    config: dict[str, Any] = {
         "model_type": "marian",
         "vocab_size": sizes[0] + 1,
         "decoder_vocab_size": pad + 1,
         "share_encoder_decoder_embeddings": shared,
-        "d_model": options.get("dim-emb"),
-        "encoder_layers": options.get("enc-depth"),
-        "decoder_layers": options.get("dec-depth"),
-        "encoder_attention_heads": options.get("transformer-heads"),
-        "decoder_attention_heads": options.get("transformer-heads"),
-        "encoder_ffn_dim": options.get("transformer-dim-ffn"),
-        "decoder_ffn_dim": options.get("transformer-decoder-dim-ffn") or options.get("transformer-dim-ffn"),
-        "activation_function": options.get("transformer-ffn-activation", "swish"),
-        "dropout": options.get("transformer-dropout", 0.0),
+        "d_model": options.whole("dim-emb", least=1),
+        "encoder_layers": layers[0],
+        "decoder_layers": layers[1],
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_ffn_dim": inner,
+        "decoder_ffn_dim": options.whole("transformer-decoder-dim-ffn", 0) or inner,
+        "activation_function": options.text("transformer-ffn-activation", "swish"),
+        "dropout": options.number("transformer-dropout", 0.0),
         "scale_embedding": True,
+        "max_position_embeddings": 512,
         "pad_token_id": pad,
         "decoder_start_token_id": pad,
         "eos_token_id": end,
     }
     generation: dict[str, Any] = {
-        "num_beams": search.get("beam-size", 12),
-        "length_penalty": float(search.get("normalize") or 0.0),
+        "max_length": 512,  # Marian has no limit of this kind
+        "num_beams": search.whole("beam-size", 12, least=1),
+        "length_penalty": search.number("normalize", 0.0),
         "bad_words_ids": [[pad]],
         "renormalize_logits": True,
         "forced_eos_token_id": end,
-        **{name: search[name] for name in ("word-penalty", "output-sampling") if name in search},
+        **{name: search.get(name) for name in ("word-penalty", "output-sampling")},
     }
-    settings: dict[str, Any] = {} if search.get("allow-unk") else {"unknown": "forbid"}
+    settings: dict[str, Any] = {} if search.flag("allow-unk", False) else {"unknown": "forbid"}
     return MarianFolder(
-        config=config,
-        file=file,
+        config=Settings(config, file),
         vocabularies=vocabularies,
         sentencepiece=sentencepiece,
         languages=("", ""),
-        generation={"max_length": 512} | generation,  # Marian has no limit of this kind
-        generation_file=folder / DECODER,
+        generation=Settings(generation, decoder),
         read_tensors=lambda: (_read_tensors(config, file), file),
         settings=settings,
     )
@@ -153,15 +158,15 @@ def _array(arrays: Any, name: str, file: Path) -> np.ndarray:
     return array
 
 
-def _options(arrays: Any, file: Path) -> dict[str, Any]:
+def _options(arrays: Any, file: Path) -> Settings:
     """The options of training, with values that are supported."""
     if OPTIONS not in arrays:
         raise ModelError(f"no {OPTIONS} in it: not a model of Marian", file=file)
     text = _array(arrays, OPTIONS, file).tobytes().rstrip(b"\0")
-    options = _parsed(text, file)
+    options = Settings(_parsed(text, file), file)
     for key, values in REQUIRED.items():
         value = options.get(key, values[0])
-        if value not in values and not (value is None and "" in values):
+        if value not in values:
             raise ModelError(f"{key} is {value!r}, and only {values[0]!r} is supported", file=file)
     return options
 
@@ -180,12 +185,10 @@ def _parsed(text: bytes, file: Path) -> dict[str, Any]:
     return content
 
 
-def _vocabularies(
-    folder: Path, search: dict[str, Any], shared: bool
-) -> tuple[list[tuple[Path, dict[str, int]]], list[Path]]:
+def _vocabularies(folder: Path, search: Settings, shared: bool) -> tuple[list[tuple[Path, dict[str, int]]], list[Path]]:
     """The ids of the pieces, of both sides or of each, and the sentencepiece models of source and target."""
-    named = search.get("vocabs")
-    if isinstance(named, list) and len(named) == 2:
+    named = search.items("vocabs")
+    if len(named) == 2:
         files = [folder / Path(str(name)).name for name in named]
     else:
         there = (
@@ -264,7 +267,7 @@ def _tensors(arrays: Any, config: dict[str, Any], file: Path) -> dict[str, Tenso
     """The parameters under the names of MarianMT. Raises ModelError for an array that has no place there."""
     wanted: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {}
     for side in ("encoder", "decoder"):
-        for _, group in names.layer_names(side, config[f"{side}_layers"] or 0):
+        for _, group in names.layer_names(side, config[f"{side}_layers"]):
             wanted |= {name: (_marian_name(name), _transposed) for name in group}
     if config["share_encoder_decoder_embeddings"]:
         wanted[names.SHARED] = ("Wemb", _with_pad)
@@ -278,7 +281,20 @@ def _tensors(arrays: Any, config: dict[str, Any], file: Path) -> dict[str, Tenso
             raise ModelError(f"array {theirs} is missing", file=file)
     if extra := sorted(there - {theirs for theirs, _ in wanted.values()} - {OPTIONS}):
         raise ModelError(f"array {extra[0]} has no place in such a model", file=file)
-    return {name: torch.from_numpy(change(_array(arrays, theirs, file))) for name, (theirs, change) in wanted.items()}
+    return {
+        name: torch.from_numpy(change(_parameter(arrays, theirs, file))) for name, (theirs, change) in wanted.items()
+    }
+
+
+def _parameter(arrays: Any, name: str, file: Path) -> np.ndarray:
+    """An array of real numbers, as they are in models that are not quantised."""
+    array = _array(arrays, name, file)
+    if array.dtype not in (np.float16, np.float32, np.float64) or not array.ndim:
+        what = (
+            f"array {name} is of the type {array.dtype.str} and shape {array.shape}, not a matrix or vector of floats"
+        )
+        raise ModelError(what, file=file, hint="use the model as Marian trained it, before quantisation")
+    return array
 
 
 def _marian_name(name: str) -> str:

@@ -28,6 +28,7 @@ from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
 LONGEST = 512
+ATTENTION_BIASES: tuple[str, ...] = ("attention.bias", "arrangement.bias")  # of `attention_bias`
 
 
 def export_marian(path: str | Path, output: str | Path, *, overwrite: bool = False) -> PlainModel:
@@ -162,15 +163,32 @@ def left_out(source: PlainModel) -> list[str]:
 
 
 def _tensors(source: PlainModel) -> dict[str, Tensor]:
-    """The parameters under their names there; biases that the model does not have are zero."""
+    """The parameters under their names there; a matrix that the model shares is one parameter here and one tensor there.
+
+    Biases that the options of the model leave out are zero. Raises ModelError if any other parameter is missing, or if one
+    has no place in MarianMT.
+    """
     model, config = source.model, source.config
-    ours = {name: p.detach().float() for name, p in model.named_parameters()}
-    result = {names.SHARED: ours["source_embedding.weight"]}
-    bias = ours.get("output.bias", torch.zeros(len(ours["source_embedding.weight"]))).clone()
+    left = {name: p.detach().float() for name, p in model.named_parameters()}
+    without = () if config.attention_bias else ATTENTION_BIASES
+    without += () if config.output.bias else ("output.bias",)  # type: ignore[union-attr]
+
+    def take(name: str, rows: int) -> Tensor:
+        if name in left:
+            return left.pop(name)
+        if not name.endswith(without):
+            raise ModelError(f"parameter {name} is missing, and MarianMT cannot do without it", file=source.folder)
+        return torch.zeros(rows)
+
+    size = len(source.tokenizer.target.vocabulary)
+    result = {names.SHARED: take("source_embedding.weight", size)}
+    bias = take("output.bias", size).clone()
     bias[list(model.output.excluded)] = float("-inf")  # type: ignore[arg-type]
     result[names.OUTPUT_BIAS] = bias[None]
     for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
         for own, others in names.layer_names(side, layers):
-            whole = ours[own] if own in ours else torch.zeros(len(others) * config.width)
+            whole = take(own, len(others) * config.width)
             result |= {name: part.clone() for name, part in zip(others, whole.chunk(len(others)), strict=True)}
+    if left:
+        raise ModelError(f"parameter {min(left)} has no place in MarianMT", file=source.folder)
     return result
