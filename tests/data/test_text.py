@@ -144,6 +144,7 @@ def test_the_task_of_a_recipe_decides(tmp_path: Path) -> None:
         "task=[1]": "is not known; one of translation, language_model",
         "task=translation": "r.yaml:3: data: language is for task: language_model",
         "training.bleu_every=1": "a language model has no BLEU",
+        "training.fertility={classes: 2}": "training.fertility is for translations",
         "decoding.beam=3": "unknown key decoding.beam",
         "decoding.samples=3": "samples above 1 need sample",
         "model.encoder.layers=1": "r.yaml:4: model: encoder has no meaning",

@@ -211,7 +211,10 @@ def test_whole_words_are_found_without_the_mark_of_their_beginning(tmp_path: Pat
 
 
 @pytest.mark.parametrize("tied", ["none", "three_way"])
-@pytest.mark.parametrize("init", ["small_uniform", "xavier_uniform", {"kind": "uniform", "range": 0.1}])
+@pytest.mark.parametrize(
+    "init",
+    [{"kind": "fan_in_uniform", "embeddings": "small_uniform"}, "xavier_uniform", {"kind": "uniform", "range": 0.1}],
+)
 def test_vectors_get_the_length_of_drawn_rows(tmp_path: Path, init: Any, tied: str) -> None:
     pieces = tokenizer(joint=True)
     words = [piece for piece in pieces.source.vocabulary if piece not in SPECIALS][::2]
@@ -232,7 +235,9 @@ def test_embeddings_of_another_size_are_refused(tmp_path: Path) -> None:
     for there, here in ((True, False), (False, True)):
         saved(tmp_path / f"{there}", pieces, scale_embeddings=there)
         wanted = recipe(str(tmp_path / f"{there}"), scale_embeddings=here)
-        with pytest.raises(ModelError, match=rf"made for model.scale_embeddings {str(there).lower()}.*wrong by √{WIDTH};"):
+        with pytest.raises(
+            ModelError, match=rf"made for model.scale_embeddings {str(there).lower()}.*wrong by √{WIDTH};"
+        ):
             read_transfers(wanted, pieces)
 
 

@@ -214,7 +214,9 @@ def test_going_back_to_best_and_last(tmp_path: Path) -> None:
 def test_going_back_before_a_better_checkpoint_that_is_gone_forgets_it(tmp_path: Path) -> None:
     """Updates 5, 10 and 15 got better, and only the last best was kept; after going back, 15 is gone too."""
     values = {5: 60.0, 10: 50.0, 15: 70.0, 20: 40.0}
-    toy.finish(tmp_path, toy.config(keep_last=2), validate=lambda job: {"perplexity": values.get(job.state.update, 99.0)})
+    toy.finish(
+        tmp_path, toy.config(keep_last=2), validate=lambda job: {"perplexity": values.get(job.state.update, 99.0)}
+    )
     assert steps(tmp_path) == [15, 20, 23]
     checkpoint.go_back(tmp_path, "15", lambda _: None)
     toy.finish(tmp_path, toy.config(keep_last=2), validate=lambda job: {"perplexity": 55.0 + job.state.update})

@@ -144,7 +144,9 @@ def _open_model(path: Path, width: int, *, scaled: bool) -> Origin:
             )
         if (theirs := getattr(model, f"{side}_embedding").scale != 1) != scaled:
             there, here = (f"model.scale_embeddings {str(flag).lower()}" for flag in (theirs, scaled))
-            what = f"its embeddings are made for {there}, and the recipe has {here}: their size would be wrong by √{width}"
+            what = (
+                f"its embeddings are made for {there}, and the recipe has {here}: their size would be wrong by √{width}"
+            )
             raise ModelError(what, file=path, hint=f"set model.scale_embeddings to {str(theirs).lower()}")
         pieces = _pieces(getattr(tokenizer, side).vocabulary)
         places = {piece: row for row, piece in enumerate(pieces, start=len(SPECIALS))}

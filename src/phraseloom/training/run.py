@@ -407,7 +407,9 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
             best = job.state.best_update
             if best is not None and best not in dict(checkpoint.list_checkpoints(run)):
                 job.state.forget_best()
-                warnings.append(f"the best checkpoint so far, of update {best}, is gone; the best of those to come is the best")
+                warnings.append(
+                    f"the best checkpoint so far, of update {best}, is gone; the best of those to come is the best"
+                )
             read_model(path)
             job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
             job.saved = (job.state.update, job.state.validated)

@@ -371,7 +371,8 @@ def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tu
         for kind in ("exp_avg", "exp_avg_sq") if parameter.requires_grad else ():
             tensor = tensors.get(f"{kind}.{name}")
             if tensor is None or tensor.shape != parameter.shape:
-                what = f"{KEY}.optimizer: continue has no moments for {name}, which is new, grafted, not trained or a shared matrix there"
+                why = "new or grafted, or not trained or a shared matrix there"
+                what = f"{KEY}.optimizer: continue has no moments for {name}, which is {why}"
                 raise UsageError(what, file=folder, hint=hint)
             result[f"{kind}.{name}"] = tensor
     return result, state
