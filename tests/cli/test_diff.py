@@ -92,6 +92,25 @@ def test_translations_that_are_given(diff: Any, tmp_path: Path) -> None:
     assert found["sentences"]["better"][1] == 0
 
 
+def test_translations_of_a_run_without_a_checkpoint_are_used(diff: Any, material: Path, tmp_path: Path) -> None:
+    """The other run translates; log P of the first is said to be missing. Without its translations, nothing is compared."""
+    young = tmp_path / "young"
+    shutil.copytree(material / "run", young, ignore=shutil.ignore_patterns("checkpoints", "best", "last"))
+    arguments = (young, "second", *TEXTS, "--alignments", "-o", tmp_path / "d.json", "--overwrite")
+    assert diff(*arguments, "--outputs", "young=valid.de").code == 0
+    found = json.loads((tmp_path / "d.json").read_bytes())
+    assert found["scores"]["systems"][0]["scores"]["BLEU"]["value"] == pytest.approx(100)
+    first, second = found["sentences"]["listed"][0]["systems"]
+    assert (first["log_prob"], first["phrases"]) == (None, None) and second["log_prob"] < 0
+    lacks = {(lack["system"], lack["what"]) for lack in found["lacks"]}
+    assert {("young", "log P"), ("young", "phrase alignments")} <= lacks and ("young", "translations") not in lacks
+    assert diff(*arguments).code == 0
+    found = json.loads((tmp_path / "d.json").read_bytes())
+    assert found["sentences"] is None and ("young", "translations", "there is no checkpoint yet") in {
+        (lack["system"], lack["what"], lack["why"]) for lack in found["lacks"]
+    }
+
+
 def test_a_run_with_itself_has_no_difference(diff: Any, material: Path, tmp_path: Path) -> None:
     shutil.copytree(material / "run", tmp_path / "copy", symlinks=True)
     assert diff("run", tmp_path / "copy", *TEXTS, "-o", tmp_path / "d.json").code == 0
@@ -113,6 +132,8 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "log-prob": (("run", "second", "--by", "log-prob", "-s", "valid.en"), 2, "--reference"),
     "ending": (("run", "second", "-o", "d.pdf"), 2, ".html"),
     "not parallel": (("run", "second", "-s", "valid.en", "-r", "train.de"), 1, "train.de"),
+    "short output": (("run", "second", "-s", "valid.en", "--outputs", "run=train.de"), 1, "train.de"),
+    "unequal outputs": (("run", "second", "--outputs", "run=valid.de", "--outputs", "second=train.de"), 1, "train.de"),
 }
 
 

@@ -84,8 +84,23 @@ def test_given_targets_and_standard_input(command: Command, model: Path, text: P
     assert done.code == 0, done.err
     views = [s["views"][0] for s in read(text / "d.json")["sentences"]]
     assert [(v["target"], v["given"]) for v in views] == [("1 .", True), ("2 .", True)]
-    assert "3 of 5 lines were left out; --lines and --max-sentences choose" in done.err
+    assert "3 of 5 lines were left out (lines 3-5); --lines and --max-sentences choose" in done.err
     assert "small: the source was cropped to 3 subwords of" in done.err and done.err.rstrip().endswith("(line 2)")
+
+
+def test_all_lines_that_are_left_out_or_cut_are_named(command: Command, model: Path, text: Path) -> None:
+    """Those that are too many, blank, or too long, also more than a few of them."""
+    lines = ["", "a cow .", *["the old man sleeps ."] * 8, " ", "a cow .", "a cow ."]
+    (text / "s.en").write_bytes("".join(f"{line}\n" for line in lines).encode())
+    asked = ("explain", model, "-s", "s.en", "--json", "d.json", "--overwrite", "--max-tokens", "4")
+    done = command(*asked, "--max-sentences", "12")
+    assert done.code == 0, done.err
+    said = done.err.splitlines()
+    assert "phraseloom explain: 1 of 13 lines were left out (line 13); --lines and --max-sentences choose" in said
+    assert "phraseloom explain: small: the source is blank: the model does not see it (lines 1, 11)" in said
+    assert any("the source was cropped to 4 subwords of" in line and line.endswith("(lines 3-10)") for line in said)
+    done = command(*asked, "--lines", "2,5,7-9,12", "--max-sentences", "2")
+    assert "4 of 6 lines were left out (lines 7-9, 12); --lines" in done.err
 
 
 def test_the_page(command: Command, model: Path, text: Path) -> None:
@@ -200,7 +215,7 @@ def test_models_without_attention_are_shown_and_it_is_said(command: Command, tex
         done = command("explain", tmp_path / kind, "-s", "s.en", "--json", f"{kind}.json")
         assert done.code == 0
         (warning,) = (line for line in done.err.splitlines() if f"{kind}: this model {said}" in line)
-        assert warning.endswith("(line 1, 2, 3, 4, 5)")
+        assert warning.endswith("(lines 1-5)")
 
 
 def test_a_bad_tree_is_named_by_its_line(command: Command, text: Path, tmp_path: Path) -> None:

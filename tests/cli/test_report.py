@@ -205,6 +205,21 @@ def test_a_run_without_a_checkpoint_has_what_it_has(report: Any, material: Path,
     found = json.loads((tmp_path / "r.json").read_bytes())
     assert [s["name"] for s in found["parts"][0]["systems"]] == ["run"]
     assert any((lack["system"], lack["what"]) == ("young", "model") for lack in found["lacks"])
+    done = report(tmp_path / "young", *TEXTS, "--contrastive", "items.jsonl", "--overwrite")
+    assert done.code == 0, done.err
+    found = json.loads((tmp_path / "r.json").read_bytes())
+    whys = {lack["what"]: lack["why"] for lack in found["lacks"] if lack["system"] is None}
+    assert "give" not in whys["contrastive accuracy"] + whys["attention entropy"] + whys["speed of translation"]
+
+
+def test_the_same_file_by_another_path_is_the_same_system(report: Any, command: Command, tmp_path: Path) -> None:
+    for path in ("./out.de", Path("out.de").resolve()):
+        written = command("evaluate", path, "-r", "test.de", "--bootstrap", "0", "--output", "json").out
+        (tmp_path / "scores.json").write_bytes(written.encode())
+        added = ("--add", f"mine={tmp_path / 'scores.json'}", "--overwrite")
+        done = report("run", "-r", "test.de", "--outputs", "run=out.de", "--bootstrap", "0", *added)
+        assert done.code == 0, done.err
+        assert [s["name"] for s in json.loads((tmp_path / "r.json").read_bytes())["systems"]] == ["run"]
 
 
 WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {

@@ -213,7 +213,7 @@ def test_runs_of_two_shapes_have_no_mean() -> None:
     one, two = ({"model": "x", "settings": [SETTING] * layers} for layers in (1, 2))
     made, (lack,) = layer_parts({"alignment": {"mixed": [one, two], "m": [one]}}, "gold", 9)
     assert [system.name for system in made[0].systems] == ["m"]
-    assert (lack.system, lack.what) == ("mixed", "alignment") and "differ in layers" in lack.why
+    assert (lack.system, lack.what) == ("mixed", "alignment error rate") and "differ in layers" in lack.why
     assert layer_parts({"alignment": {"mixed": [one, two]}}, "gold", 9)[0] == []
 
 

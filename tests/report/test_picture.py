@@ -72,6 +72,13 @@ def test_points_intervals_and_levels_are_where_the_chart_says(tmp_path: Path, mo
     assert joined == [[1, 2], [1, 2]]  # not across the break
 
 
+def test_every_place_has_its_label(tmp_path: Path) -> None:
+    places = [(float(i), f"a long phenomenon {i}\n{1000 + i}") for i in range(12)]
+    chart = Chart("t", [Series("a", [(at, at) for at, _ in places])], Axes("x", "y", places=places))
+    text = svg([chart], tmp_path)
+    assert all(f">{line}<" in text for _, label in places for line in label.split("\n"))
+
+
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 @pytest.mark.parametrize("systems", [1, 7])
 def test_forms_and_numbers_of_systems(tmp_path: Path, ending: str, systems: int) -> None:

@@ -13,7 +13,7 @@ from phraseloom.metrics.seeds import TWO_SEEDS
 from phraseloom.report.run.measured import ScoredOn, score_parts
 from phraseloom.report.run.page import overview, report_page
 from phraseloom.report.run.parts import Part, ScoresPart, read_part
-from phraseloom.report.run.report import RunReport, build
+from phraseloom.report.run.report import NO_MODEL, RunReport, build
 from phraseloom.report.run.runs import Missing, OverRuns, SystemFacts, parse_systems, read_system
 
 from .made_runs import make_run
@@ -159,6 +159,7 @@ def test_what_is_lacking_is_said(folder: Path) -> None:
     said = {(lack.system, lack.what) for lack in document.lacks}
     assert {("new", "learning curves"), ("new", "model"), ("base", "validation BLEU"), (None, "test scores")} <= said
     assert (None, "attention entropy") not in said
+    assert ("base", "wall time") not in said
     html = report_page(document)
     for lack in document.lacks:
         assert lack.what in html
@@ -281,3 +282,127 @@ def test_the_format_is_on_its_page(document: RunReport) -> None:
     for part in value["parts"]:
         keys |= {part["kind"], *part["systems"][0]}
     assert keys | {"speed"} <= told, keys - told
+
+
+def reasons(document: RunReport) -> dict[str, str]:
+    """What is lacking, with the reason."""
+    return {lack.what: lack.why for lack in document.lacks}
+
+
+def with_bleu(folder: Path, every: int, updates: tuple[int, ...]) -> Path:
+    """The run with BLEU at these updates, asked for every so many validations."""
+    config = (folder / "config.yaml").read_text().replace("bleu_every: 0", f"bleu_every: {every}")
+    (folder / "config.yaml").write_text(config)
+    with (folder / "metrics.jsonl").open("a") as log:
+        log.writelines(json.dumps({"update": u, "validation": {"bleu": 9.0}}) + "\n" for u in updates)
+    return folder
+
+
+def test_why_there_is_no_bleu(folder: Path) -> None:
+    """Not asked for, not yet, or at other updates in each run."""
+    assert "training.bleu_every: 0" in reasons(build(systems_of("base")))["validation BLEU"]
+    with_bleu(Path("base"), 5, ())
+    why = reasons(build(systems_of("base")))["validation BLEU"]
+    assert why == "no validation had BLEU yet (training.bleu_every: 5)"
+    with_bleu(Path("s1"), 2, (10,)), with_bleu(Path("s2"), 2, (20,))
+    why = reasons(build(systems_of("wide=s1,s2")))["validation BLEU"]
+    assert why == "its runs have no update in common"
+
+
+def test_why_curves_are_not_there(folder: Path) -> None:
+    """No update yet, no finite value, or no update that all runs have."""
+    make_run(Path("new"), perplexities={}, losses={}, timed=False)
+    make_run(Path("broken"), perplexities={}, losses={1: float("nan"), 2: float("inf")})
+    make_run(Path("even"), perplexities={2: 9.0}, losses={2: 1.0})
+    make_run(Path("odd"), seed=2, perplexities={3: 9.0}, losses={3: 1.0})
+    assert "no update" in reasons(build(systems_of("new")))["learning curves"]
+    assert "finite" in reasons(build(systems_of("broken")))["learning curves"]
+    assert "no update in common" in reasons(build(systems_of("both=even,odd")))["learning curves"]
+    make_run(Path("unvalidated"), perplexities={})
+    make_run(Path("infinite"), perplexities={10: float("inf")})
+    make_run(Path("elsewhere"), perplexities={5: 9.0})
+    assert "no validation" in reasons(build(systems_of("unvalidated")))["validation"]
+    assert "finite" in reasons(build(systems_of("infinite")))["validation"]
+    assert "no update in common" in reasons(build(systems_of("both=base,elsewhere")))["validation"]
+
+
+def test_why_a_validation_curve_has_one_point(folder: Path) -> None:
+    make_run(Path("short"), perplexities={10: 7.0})
+    make_run(Path("broken"), perplexities={10: 7.0, 20: float("inf")})
+    make_run(Path("later"), perplexities={20: 7.0, 30: 6.0})
+    with_bleu(Path("base"), 2, (20,))
+    whys = {
+        "short": "only one validation was run",
+        "broken": "only one validation has a finite perplexity",
+        "both=s1,later": "its runs have only one validated update in common",
+        "base": "only one validation had BLEU",
+    }
+    for text, why in whys.items():
+        assert reasons(build(systems_of(text)))["a validation curve"] == f"{why}: the chart has a single marker"
+
+
+def test_the_run_without_times_is_named(folder: Path) -> None:
+    make_run(Path("untimed"), timed=False)
+    why = reasons(build(systems_of("both=base,untimed")))["wall time"]
+    assert why == "untimed: timing.jsonl is missing or has no time"
+
+
+def able(system: SystemFacts, task: str | None = None) -> SystemFacts:
+    """The system with a checkpoint in each run, and a task."""
+    runs = [run.model_copy(update={"has_model": True, "task": task}) for run in system.runs]
+    return system.model_copy(update={"runs": runs})
+
+
+def test_why_nothing_was_measured(folder: Path) -> None:
+    """Only the options that were not given are named, and none where no model can translate."""
+    (base,) = systems_of("base")
+    given = {"--test-source", "--reference"}
+    found = reasons(build([able(base)], options={"--test-source"}))
+    assert found["test scores"] == found["attention entropy"] == "not measured; give --reference"
+    assert found["alignment error rate"] == "not measured; give --reference and --gold"
+    assert (
+        reasons(build([able(base)]))["test scores"] == "not measured; give --reference and --test-source or --outputs"
+    )
+    assert reasons(build([able(base)], options={"--reference", "--outputs"}))["speed of translation"].startswith(
+        "not measured; give --test-source without --outputs"
+    )
+    for system in (base, able(base, "language_model")):
+        found = reasons(build([system], options=given))
+        assert {found[what] for what in ("attention entropy", "speed of translation", "contrastive accuracy")} == {
+            NO_MODEL
+        }
+        assert found["test scores"] == f"{NO_MODEL}; give --outputs"
+    lacks = [Missing(system="base", what="translation", why="there are no trees")]
+    found = reasons(build([able(base)], lacks=lacks, options=given))
+    assert "test scores" not in found and "speed of translation" not in found
+
+
+def test_systems_without_a_run_lack_everything_else(document: RunReport) -> None:
+    (why,) = (lack.why for lack in document.lacks if lack.system == "elsewhere")
+    assert why == "no run or model folder of it was given"
+
+
+def test_the_header_names_the_base_that_was_used(folder: Path) -> None:
+    """The first system with translations; of added results, their own. Nothing where nothing is compared."""
+
+    def lead(*parts: Part) -> str:
+        return report_page(build(systems_of("base", "s1", "s2"), parts)).partition("<p")[2].partition("</p>")[0]
+
+    assert "comparisons" not in lead()
+    (second,) = score_parts({"s1": [BASE], "s2": [NEW]}, ScoredOn(REFERENCE, samples=40))
+    (alone,) = score_parts({"s1": [BASE]}, ScoredOn(REFERENCE, samples=40))
+    (other,) = score_parts({"old": [BASE], "s2": [NEW]}, ScoredOn(REFERENCE, samples=40))
+    assert "comparisons" not in lead(alone)
+    assert "; the base of comparisons is s1." in lead(second)
+    assert "different bases of comparisons: s1, old." in lead(second, other)
+
+
+def test_a_path_finds_its_system_however_it_is_written(folder: Path) -> None:
+    """`out.de` of --outputs is `./out.de` or an absolute path in the JSON of `evaluate`; the same for run folders."""
+    (base, other) = systems_of("first=base", "s1=./s2")
+    base = base.model_copy(update={"outputs": ["out.de"]})
+    texts = {"./out.de": "first", str(folder / "out.de"): "first", str(folder / "base"): "first", "base/": "first"}
+    texts |= {"s1/../s2": "s1", "s1": "s1", "nul\0": "nul\0", "out": "out"}
+    for text, name in texts.items():
+        (part,) = score_parts({text: [BASE]}, ScoredOn(REFERENCE, samples=0))
+        assert [s.name for s in build([base, other], [part]).parts[0].systems] == [name], text

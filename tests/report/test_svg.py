@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -151,3 +152,61 @@ def test_a_label_of_two_lines_makes_room_for_the_second() -> None:
     assert "40 sentences" in {e.text for e in tree(two).iter("text")}
     heights = [int(re.findall(r'viewBox="0 0 \d+ (\d+)"', html)[0]) for html in (plain, two)]
     assert heights[0] < heights[1]
+
+
+def test_every_place_has_its_label() -> None:
+    """Twelve phenomena in two lines each: the chart is wide, and labels that are too long for a row are slanted."""
+    for names, slanted in (([f"group {i}" for i in range(12)], 0), ([f"a long phenomenon {i}" for i in range(12)], 12)):
+        places = [(float(i), f"{name}\n{1000 + i:,}") for i, name in enumerate(names)]
+        html = lines([Series("a", [(float(i), i) for i in range(12)])], places=places)
+        texts = [e.text for e in tree(html).iter("text")]
+        assert set(texts) >= {line for _, label in places for line in label.split("\n")}
+        assert html.count("rotate(-45)") == slanted and 'class="chart wide"' in html
+
+
+def test_slanted_labels_are_inside_and_do_not_touch() -> None:
+    for count in (12, 70):
+        labels = [f"{i} " + "x" * 50 for i in range(count)]
+        html = lines([Series("a", [(0.0, 1.0)])], places=[(float(i), f"{text}\n9") for i, text in enumerate(labels)])
+        shifts = [(float(a), float(b)) for a, b in re.findall(r"translate\((\S+) (\S+)\) rotate\(-45\)", html)]
+        assert len(shifts) == count
+        shown = [e.text or "" for e in tree(html).iter("text") if (e.text or "").endswith("…")]
+        assert len(shown) == count and {len(text) for text in shown} == {svg.LONGEST}
+        assert all(b[0] - a[0] >= 2 * 13 * math.sqrt(2) for a, b in pairwise(shifts))
+        reach = svg.LETTER * svg.LONGEST * math.sqrt(0.5)
+        height = int(re.findall(r'viewBox="0 0 \d+ (\d+)"', html)[0])
+        assert shifts[0][0] - reach >= -10 and shifts[0][1] + reach <= height - 16
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ((30.01, 30.04), ["30.01", "30.02", "30.03", "30.04"]),
+        ((130.01, 130.04), ["130.01", "130.02", "130.03", "130.04"]),
+        ((30.0, 30.02), ["30", "30.005", "30.01", "30.015", "30.02"]),
+        ((1000.1, 1000.4), ["1,000.1", "1,000.2", "1,000.3", "1,000.4"]),
+        ((20000.1, 20000.2), [f"20.000{n}k" for n in ("1", "12", "14", "16", "18", "2")]),
+    ],
+)
+def test_ticks_of_narrow_ranges_have_labels_of_their_own(
+    log: bool, values: tuple[float, float], labels: list[str]
+) -> None:
+    html = lines([Series("a", [(1, v) for v in values])], y_log=log)
+    assert [e.text for e in tree(html).iter("text") if e.get("class") == "end"] == labels
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("values", [(30.0, 1e300), (1.7e308, 1e-300), (1.7e308, 1.7e308), (-1.7e308, 1.7e308)])
+def test_huge_values_are_drawn(log: bool, values: tuple[float, float]) -> None:
+    html = lines([Series("a", list(enumerate(values)))], y_log=log, x_log=log)
+    heights = [y for _, y in circles(html)]
+    assert all(svg.TOP <= y <= svg.HEIGHT - svg.BOTTOM for y in heights)
+    assert values[0] == values[1] or (heights[0] < heights[1]) == (values[0] > values[1])
+
+
+@given(st.floats(1e-3, 1e6), st.floats(0, 1e-6), st.booleans())
+def test_no_two_ticks_have_one_label(low: float, width: float, log: bool) -> None:
+    scale = scale_of([low, low * (1 + width)], 0, 100, log=log)
+    labels = [label for _, label in svg._labelled(scale.ticks())]
+    assert labels and len(set(labels)) == len(labels)

@@ -27,6 +27,7 @@ from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.metrics.ratio import plain
 
 KINDS = ("translation", "contrastive", "alignment", "entropy", "activation", "fertility")
+GIVEN_LINES = "its translations were given, not made here"
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ def translate_and_score(
             side = translator.tokenizer.source
             phrases = [_phrases(side.words(source), t) for source, t in zip(sources, translations, strict=True)]
     elif alignments:
-        why = "its translations were given, not made here"
+        why = GIVEN_LINES
     targets = lines if references is None else references
     scores = translator.score(sources, targets, trees=trees)
     return ScoredRun(list(lines), [score.log_prob for score in scores], phrases, why)

@@ -110,24 +110,26 @@ def _sides(
     device: str,
     lacks: list[Missing],
 ) -> list[SystemSide]:
-    """Both systems on the texts; empty if there is nothing to compare or one of them cannot translate."""
+    """Both systems on the texts; empty if there is nothing to compare or one of them has no translations."""
     from phraseloom.report.diff.diff import SystemSide
-    from phraseloom.report.run.measured import NO_TRANSLATION
     from phraseloom.report.run.runs import Missing
 
     if text.sources is None:
         return [SystemSide(system.name, translations[system.name]) for system in systems] if translations else []
-    for system, facts in zip(systems, known, strict=True):
-        if not all(run.has_model for run in facts.runs):
-            lacks.append(Missing(system=system.name, what="translations", why="there is no checkpoint yet"))
-        elif not facts.translates:
-            lacks.append(Missing(system=system.name, what="translations", why=NO_TRANSLATION))
-    if lacks:
+    unable = {facts.name: why for facts in known if (why := _why_unable(facts)) is not None}
+    for name, why in unable.items():
+        lacks.append(Missing(system=name, what="log P" if name in translations else "translations", why=why))
+    if unable.keys() - translations.keys():
         return []
-    from phraseloom.analysis.measurements import translate_and_score
+    from phraseloom.analysis.measurements import GIVEN_LINES, translate_and_score
 
     sides = []
     for system in systems:
+        if system.name in unable:
+            sides.append(SystemSide(system.name, translations[system.name]))
+            if alignments:
+                lacks.append(Missing(system=system.name, what="phrase alignments", why=GIVEN_LINES))
+            continue
         outputs = translations.get(system.name, [None] * len(system.folders))
         runs = []
         for folder, lines in zip(system.folders, outputs, strict=True):
@@ -150,6 +152,15 @@ def _sides(
         phrases = runs[0].phrases
         sides.append(SystemSide(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
     return sides
+
+
+def _why_unable(system: SystemFacts) -> str | None:
+    """Why the models of a system neither translate nor score; None if they do."""
+    from phraseloom.report.run.measured import NO_TRANSLATION
+
+    if not all(run.has_model for run in system.runs):
+        return "there is no checkpoint yet"
+    return None if system.translates else NO_TRANSLATION
 
 
 def _compare(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -97,7 +98,7 @@ def command(
     first_sign("explain", f"loading {' and '.join(map(str, folders.values()))}")
     document = _document(folders, chosen, use, max_tokens=max_tokens, device=device, **options)
     _write(document, output, json_)
-    _report(document, chosen.requested)
+    _report(document, chosen.left_out)
 
 
 def _check(models: list[str], ensemble: list[str] | None, output: Path | None, json_: Path | None) -> None:
@@ -146,20 +147,18 @@ def _write(document: dict[str, Any], output: Path | None, json_: Path | None) ->
         note("explain", f"{path}: {plural(len(document['sentences']), 'sentence')}, {path.stat().st_size / 1e6:.1f} MB")
 
 
-def _report(document: dict[str, Any], requested: int) -> None:
-    """Print to standard error what the page leaves out, and the notes of its sentences."""
-
-    left_out = requested - len(document["sentences"])
+def _report(document: dict[str, Any], left_out: Sequence[int]) -> None:
+    """Print to standard error what the page leaves out, and the notes of its sentences, with all line numbers."""
     if left_out:
-        note("explain", f"{left_out:,} of {requested:,} lines were left out; --lines and --max-sentences choose")
+        count = f"{len(left_out):,} of {len(left_out) + len(document['sentences']):,} lines were left out"
+        note("explain", f"{count} ({spans(left_out)}); --lines and --max-sentences choose")
     notes: dict[str, list[int]] = {}
     for sentence in document["sentences"]:
         for model, view in zip(document["models"], sentence["views"], strict=True):
             for text in view["notes"]:
                 notes.setdefault(f"{model['label']}: {text}", []).append(sentence["line"])
     for text, places in notes.items():
-        where = ", ".join(map(str, places[:5])) + (", …" if len(places) > 5 else "")
-        note("explain", f"{text} (line {where})")
+        note("explain", f"{text} ({spans(places)})")
 
 
 SOURCE = "source"
@@ -169,13 +168,13 @@ SOURCE = "source"
 class Chosen:
     """The chosen `lines` (numbers from 1, in order), and their `texts` in each file.
 
-    `requested`: the number of requested lines, including those beyond `most`.
+    `left_out`: the numbers of requested lines that are too many.
     """
 
     lines: list[int]
     texts: dict[str, list[str] | None]
     files: Mapping[str, str | None]
-    requested: int
+    left_out: Sequence[int]
 
     def places(self) -> contextlib.AbstractContextManager[None]:
         """Make an error about a tree name its line in the file."""
@@ -189,8 +188,8 @@ def choose(files: Mapping[str, str | None], lines: str | None, most: int) -> Cho
     line, or have no text.
     """
     single_stdin(*files.values())
-    requested = None if lines is None else parse_lines(lines)
-    chosen: list[int] = [] if requested is None else requested[:most]
+    requested: Sequence[int] | None = None if lines is None else parse_lines(lines)
+    chosen = [] if requested is None else list(requested[:most])
     inputs, totals = InputFiles("explain"), {}
     texts: dict[str, list[str] | None] = dict.fromkeys(files)
     for name, path in files.items():
@@ -203,11 +202,12 @@ def choose(files: Mapping[str, str | None], lines: str | None, most: int) -> Cho
     if requested is not None and requested[-1] > total:
         raise DataError(f"no line {requested[-1]}: there are {total:,}", file=_named(files[SOURCE]))
     if requested is None:
-        chosen = list(range(1, min(total, most) + 1))
+        requested = range(1, total + 1)
+        chosen = list(requested[:most])
     if not any(text.strip() for text in texts[SOURCE] or []):
         raise DataError("no line with text: there is nothing to look at", file=_named(files[SOURCE]))
     inputs.note_changes()
-    return Chosen(chosen, texts, files, total if requested is None else len(requested))
+    return Chosen(chosen, texts, files, requested[most:])
 
 
 def _read(lines: Iterable[str], numbers: set[int] | None, most: int) -> tuple[list[str], int]:
@@ -249,3 +249,15 @@ def parse_lines(text: str) -> list[int]:
             raise UsageError(f"--lines {text!r}: {part.strip()!r} are more than a page can show")
         numbers.update(range(low, high + 1))
     return sorted(numbers)
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Rising line numbers as text: [3, 7, 8, 9] → `lines 3, 7-9`."""
+    if isinstance(numbers, range):
+        ends = [(numbers[0], numbers[-1])]
+    else:
+        groups = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+        runs = [[number for _, number in group] for _, group in groups]
+        ends = [(run[0], run[-1]) for run in runs]
+    parts = [f"{first}-{last}" if last > first else str(first) for first, last in ends]
+    return f"line{'s' * (len(numbers) > 1)} {', '.join(parts)}"

@@ -67,7 +67,8 @@ def command(
         say=say,
     )
     about = files_with_checksums(inputs)
-    document = build(given.systems, parts + given.added, lacks=lacks + unlike, about=about, title=title)
+    lacks += unlike
+    document = build(given.systems, parts + given.added, lacks=lacks, about=about, title=title, options=inputs.given())
     if json is not None:
         atomic_write_json(json, document.as_json())
     atomic_write_text(output, report_page(document))

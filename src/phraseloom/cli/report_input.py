@@ -90,6 +90,19 @@ class ReportInputs:
         int, typer.Option(metavar="N", min=1, help="Number of pairs for entropy and activation, from the first.")
     ] = 500
 
+    def given(self) -> set[str]:
+        """The names of the given options that say on what to measure."""
+        values = {
+            "--test-source": self.source,
+            "--reference": self.reference,
+            "--outputs": self.outputs,
+            "--gold": self.gold,
+            "--contrastive": self.contrastive,
+            "--fertility-source": self.fertility_source,
+            "--fertility-labels": self.fertility_labels,
+        }
+        return {option for option, value in values.items() if value}
+
     def files(self, systems: Sequence[System]) -> list[Path]:
         """Every file and folder that is read, or that `--outputs` may name."""
         given = [self.source, self.reference, self.trees, self.mwt, *(self.contrastive or []), self.gold]
@@ -291,16 +304,18 @@ def _read_test(text: ParallelText, options: ReportInputs) -> ScoredOn | None:
 
 
 def read_outputs(files: Mapping[str, Sequence[Path]], text: ParallelText) -> dict[str, list[list[str]]]:
-    """System → lines of each run. Raises DataError if their number is not that of the references."""
+    """System → lines of each run. Raises DataError if their number is not that of the text, or of each other."""
     result = {name: [lines_of(path) for path in paths] for name, paths in files.items()}
-    for name, paths in files.items():
-        for path, lines in zip(paths, result[name], strict=True):
-            if text.references is not None and len(lines) != len(text.references):
-                raise DataError(
-                    f"{plural(len(lines), 'line')}, but {text.reference_file} has {len(text.references)}",
-                    file=path,
-                    hint="the files must be parallel, line by line",
-                )
+    outputs = [pair for name, paths in files.items() for pair in zip(paths, result[name], strict=True)]
+    texts = [(text.reference_file, text.references), (text.source_file, text.sources), *outputs]
+    first, expected = next(((file, len(lines)) for file, lines in texts if lines is not None), (None, 0))
+    for path, lines in outputs:
+        if len(lines) != expected:
+            raise DataError(
+                f"{plural(len(lines), 'line')}, but {first} has {expected}",
+                file=path,
+                hint="the files must be parallel, line by line",
+            )
     return result
 
 

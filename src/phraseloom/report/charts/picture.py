@@ -187,9 +187,8 @@ def _axes(ax: Any, chart: Chart) -> None:
         ax.set_ylim(min(0.0, low), max(0.0, high))
     if axes.places:
         room = LETTER * max(len(line) for _, label in axes.places for line in label.split("\n")) + 0.1
-        step = max(1, round(room * len(axes.places) / 9.5 + 0.49))
-        shown = axes.places[::step]
-        ax.set_xticks([at for at, _ in shown], [_text(label) for _, label in shown])
+        slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if room * len(axes.places) > 9.5 else {}
+        ax.set_xticks([at for at, _ in axes.places], [_text(label) for _, label in axes.places], **slanted)
         ax.set_xlim(axes.places[0][0] - 0.5, axes.places[-1][0] + 0.5)
         ax.tick_params(axis="x", length=0)
         ax.grid(visible=False, axis="x")

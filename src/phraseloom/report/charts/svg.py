@@ -20,6 +20,9 @@ WIDTH, HEIGHT = 560, 300
 TOP, RIGHT, BOTTOM = 14, 14, 46
 CROWDED = 24  # places × series that one column of a page has room for
 LETTER = 6.6  # pixels of a letter of 12 px
+LINE = 13  # pixels from one line of a label to the next
+SLANT = math.sqrt(0.5)  # the sine of the angle of slanted labels, 45°
+LONGEST = 30  # letters of a slanted label
 DASHES = ("", "7 3", "7 3 1.5 3", "1.5 3", "12 3", "2 2", "9 2 2 2 2 2")
 
 
@@ -51,11 +54,10 @@ def lines(chart: Chart, *, legend: bool = False) -> str:
     if not series:
         return ""
     y = scale_of(chart.heights(), HEIGHT - BOTTOM, TOP, log=axes.y_log, zero=axes.y_zero)
-    ticks = y.ticks()
-    left = 26 + LETTER * max((len(number(t)) for t in ticks), default=1)
-    right = (2 * WIDTH if len(axes.places) * len(series) > CROWDED else WIDTH) - RIGHT
+    ticks = _labelled(y.ticks())
+    left = 26 + LETTER * max((len(label) for _, label in ticks), default=1)
+    left, right, below = _frame(axes, len(series), left)
     x = _x_scale(series, axes, left, right)
-    below = 13 * any("\n" in label for _, label in axes.places)
     parts = [*_y_axis(y, ticks, (left, right), axes.y)]
     parts += _x_axis(x, axes, (left, right), height=HEIGHT + below, bottom=BOTTOM + below)
     for at in axes.breaks:
@@ -126,6 +128,30 @@ def _both(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None
 
 
+def _room(labels: Iterable[str]) -> float:
+    """The width that each of some labels needs in a row."""
+    return max((len(line) for label in labels for line in label.split("\n")), default=1) * LETTER + 8
+
+
+def _is_slanted(axes: Axes, width: float) -> bool:
+    """Whether the labels of places are too wide for one row of them."""
+    return _room(label for _, label in axes.places) * len(axes.places) > width
+
+
+def _frame(axes: Axes, num_series: int, left: float) -> tuple[float, int, int]:
+    """Both ends of the x axis, with room for the label of every place, and the height of labels beyond one line."""
+    labels = [label for _, label in axes.places]
+    crowded = len(labels) * num_series > CROWDED or _is_slanted(axes, WIDTH - RIGHT - left)
+    rows = max((label.count("\n") for label in labels), default=0)
+    each = min(_room(labels), LINE * (rows + 1.2) / SLANT)
+    right = max((2 * WIDTH if crowded else WIDTH) - RIGHT, math.ceil(left + each * len(labels)))
+    if not _is_slanted(axes, right - left):
+        return left, right, LINE * rows
+    longest = min(LETTER * LONGEST, _room(labels) - 8)
+    margin = max(0, math.ceil(SLANT * longest - left - each / 2))
+    return left + margin, right + margin, math.ceil(SLANT * (longest + LINE * rows) - 4)
+
+
 def _x_scale(series: Sequence[Series], axes: Axes, left: float, right: float) -> Scale:
     if axes.places:
         at = [p for p, _ in axes.places]
@@ -134,12 +160,12 @@ def _x_scale(series: Sequence[Series], axes: Axes, left: float, right: float) ->
     return scale_of(values, left, right, log=axes.x_log, zero=axes.x_zero, pad=0.02)
 
 
-def _y_axis(y: Scale, ticks: Sequence[float], ends: tuple[float, float], label: str) -> Iterator[str]:
+def _y_axis(y: Scale, ticks: Sequence[tuple[float, str]], ends: tuple[float, float], label: str) -> Iterator[str]:
     left, right = ends
-    for tick in ticks:
+    for tick, text in ticks:
         at = y(tick)
         yield f'<line class="grid" x1="{left:.1f}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>'
-        yield f'<text class="end" x="{left - 6:.1f}" y="{at + 4:.1f}">{number(tick)}</text>'
+        yield f'<text class="end" x="{left - 6:.1f}" y="{at + 4:.1f}">{text}</text>'
     middle = (TOP + HEIGHT - BOTTOM) / 2
     yield f'<text class="mid" transform="translate(11 {middle:.0f}) rotate(-90)">{_text(label)}</text>'
 
@@ -149,15 +175,33 @@ def _x_axis(
 ) -> Iterator[str]:
     (left, right), bottom = ends, height - bottom
     yield f'<line class="axis" x1="{left:.1f}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'
-    ticks = list(axes.places) or [(t, number(t)) for t in x.ticks(7)]
-    room = max((len(line) for _, t in ticks for line in t.split("\n")), default=1) * LETTER + 8
-    step = max(1, math.ceil(room * len(ticks) / (right - left)))
-    for tick, text in ticks[::step]:
+    ticks = list(axes.places)
+    slanted = _is_slanted(axes, right - left)
+    if not ticks:
+        ticks = _labelled(x.ticks(7))
+        ticks = ticks[:: max(1, math.ceil(_room([label for _, label in ticks]) * len(ticks) / (right - left)))]
+    for tick, text in ticks:
         yield f'<line class="axis" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{bottom}" y2="{bottom + 4}"/>'
-        for i, line in enumerate(text.split("\n")):
-            kind = "mid small" if i else "mid"
-            yield f'<text class="{kind}" x="{x(tick):.1f}" y="{bottom + 17 + 13 * i}">{_text(line)}</text>'
+        yield from _slanted(text, x(tick), bottom) if slanted else _upright(text, x(tick), bottom)
     yield f'<text class="mid" x="{(left + right) / 2:.1f}" y="{height - 8}">{_text(axes.x)}</text>'
+
+
+def _upright(text: str, at: float, bottom: int) -> Iterator[str]:
+    """A label below its tick; its second line is small."""
+    for i, line in enumerate(text.split("\n")):
+        kind = "mid small" if i else "mid"
+        yield f'<text class="{kind}" x="{at:.1f}" y="{bottom + 17 + LINE * i}">{_text(line)}</text>'
+
+
+def _slanted(text: str, at: float, bottom: int) -> Iterator[str]:
+    """A label that rises to its tick from the left, with its lines beside each other."""
+    rows = text.split("\n")
+    yield f'<g transform="translate({at - 5 * (len(rows) - 2):.1f} {bottom + 13}) rotate(-45)">'
+    for i, line in enumerate(rows):
+        kind = "end small" if i else "end"
+        short = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+        yield f'<text class="{kind}" x="0" y="{LINE * i}">{_text(short)}</text>'
+    yield "</g>"
 
 
 def _levels(chart: Chart, y: Scale, ends: tuple[float, float]) -> Iterator[str]:
@@ -259,6 +303,8 @@ def _figure(title: str, inside: str, width: int, height: int, legend: str = "") 
 
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
+MOST = 1e300  # greater values stand on the border: their sums and products overflow
+SAME = 1e-9  # of a value: those that are closer count as one, because 12 digits of a tick do not tell them apart
 
 
 @dataclass(frozen=True)
@@ -275,7 +321,8 @@ class Scale:
         """The pixel of a value; a value outside is put on the border."""
         value = min(max(value, self.low), self.high)
         if self.log:
-            share = math.log(value / self.low) / math.log(self.high / self.low)
+            low = math.log(self.low)
+            share = (math.log(value) - low) / (math.log(self.high) - low)
         else:
             share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
@@ -290,13 +337,14 @@ def scale_of(
 ) -> Scale:
     """A scale that holds all finite values (on a logarithmic one, the positive ones) with some room; `zero`: and 0."""
     known = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
-    low, high = min(known), max(known)
-    if log:
-        room = max(pad, 0.02) * math.log(high / low) if high > low else math.log(1.2)
-        return Scale(low / math.exp(room), high * math.exp(room), start, end, log=True)
-    if zero:
+    low, high = (min(max(v, 1 / MOST if log else -MOST), MOST) for v in (min(known), max(known)))
+    if zero and not log:
         low, high = min(low, 0.0), max(high, 0.0)
-    if high <= low:
+    same = high - low <= SAME * max(abs(low), abs(high))
+    if log:
+        room = math.log(1.2) if same else max(pad, 0.02) * (math.log(high) - math.log(low))
+        return Scale(max(low / math.exp(room), 1e-307), min(high * math.exp(room), 1e308), start, end, log=True)
+    if same:
         half = abs(low) * 0.1 or 1.0
         return Scale(low - half, high + half, start, end)
     room = pad * (high - low)
@@ -325,11 +373,18 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
     return some[:: -(-len(some) // most)] if len(some) > most else some or _ticks(low, high, most)
 
 
-def number(value: float) -> str:
-    """A tick as short text: 0.002, 15, 1,500, 20k, 1.5M."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else size):g}{letter}"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}".replace("-", "\u2212")
+def _labelled(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    """Ticks with their labels, all with as many digits as it takes to write each of them."""
+    digits = next((d for d in range(4, 12) if all(float(f"{tick:.{d}g}") == tick for tick in ticks)), 12)
+    return [(tick, number(tick, digits)) for tick in ticks]
+
+
+SIZES = ((1e15, 1.0, ""), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A tick as short text with `digits` digits, beyond 9,999 at least six: 0.002, 15, 1,500, 20k, 1.5M, 1e+20."""
+    for least, unit, letter in SIZES:
+        if abs(value) >= least:
+            return f"{value / unit:.{max(6, digits)}g}{letter}".replace("-", "\u2212")
+    return f"{value:,.{digits}g}".replace("-", "\u2212")

@@ -273,7 +273,9 @@ def layer_parts(
                 systems.append(system)
             else:
                 lacks.append(
-                    Missing(system=name, what=kind, why="its runs differ in layers or heads, so they have no mean")
+                    Missing(
+                        system=name, what=NAMES[kind], why="its runs differ in layers or heads, so they have no mean"
+                    )
                 )
         if systems:
             parts.append(cls.model_validate({"kind": kind, **about, "systems": systems, "origin": MEASURED}))

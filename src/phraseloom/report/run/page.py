@@ -20,9 +20,12 @@ from phraseloom.report.run.parts import (
     ActivationPart,
     AlignmentPart,
     AlignmentSetting,
+    ContrastivePart,
     EntropyPart,
     LayerEntropies,
     LinksPart,
+    Part,
+    PhenomenaPart,
     ScoresPart,
     SpeedPart,
 )
@@ -339,8 +342,21 @@ def _lead(document: RunReport) -> str:
     systems = document.systems
     runs = sum(len(s.runs) for s in systems)
     count = f"{len(systems)} system{'s' * (len(systems) != 1)}, {runs} run{'s' * (runs != 1)}"
-    base = f"; the base of comparisons is {systems[0].name}" if len(systems) > 1 else ""
+    bases = list(dict.fromkeys(base for part in document.parts if (base := _base(part)) is not None))
+    base = f"; the base of comparisons is {bases[0]}" if len(bases) == 1 else ""
+    if len(bases) > 1:
+        base = f"; the sections have different bases of comparisons: {', '.join(bases)}"
     return f'<p class="soft">{html_text(count + base)}. Made by phraseloom {html_text(document.version)}.</p>'
+
+
+def _base(part: Part) -> str | None:
+    """The system with which a part compares the others; None if it compares none."""
+    if isinstance(part, ScoresPart):
+        return part.bootstrap.baseline if part.bootstrap and len(part.systems) > 1 else None
+    if isinstance(part, ContrastivePart | PhenomenaPart):
+        compared = any(e.difference is not None for group in part.groups for e in group.systems)
+        return part.systems[0].name if compared else None
+    return None
 
 
 def _contents(sections: Sequence[str]) -> str:

@@ -7,7 +7,8 @@ It also has the sections of the page on accuracy: contrastive items, phenomena, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os.path
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pydantic
@@ -41,15 +42,17 @@ from phraseloom.results import Number, ResultPart
 FORMAT = 1
 S = TypeVar("S", bound=ShownSystem)
 OF_A_SEED = {"name", "training.seed"}
-NOT_ASKED = {
-    "scores": ("test scores", "give --test-source and --reference, or --outputs with --reference"),
-    "contrastive": ("contrastive accuracy", "give --contrastive"),
-    "alignment": ("alignment error rate", "give --test-source, --reference and --gold"),
-    "entropy": ("attention entropy", "give --test-source and --reference"),
-    "activation": ("activation shares", "give --test-source and --reference"),
-    "fertility": ("fertility scores", "give --fertility-source and --fertility-labels"),
-    "speed": ("speed of translation", "give --test-source without --outputs: it is measured while translating"),
+# What is measured, and the options that it needs.
+NEEDS = {
+    "scores": ("test scores", ("--reference", "--test-source or --outputs")),
+    "contrastive": ("contrastive accuracy", ("--contrastive",)),
+    "alignment": ("alignment error rate", ("--test-source", "--reference", "--gold")),
+    "entropy": ("attention entropy", ("--test-source", "--reference")),
+    "activation": ("activation shares", ("--test-source", "--reference")),
+    "fertility": ("fertility scores", ("--fertility-source", "--fertility-labels")),
+    "speed": ("speed of translation", ("--test-source without --outputs: it is measured while translating",)),
 }
+NO_MODEL = "not measured; no system is a translation model with a checkpoint of every run"
 
 
 class BestLayer(ResultPart):
@@ -122,16 +125,20 @@ def build(
     lacks: Sequence[Missing] = (),
     about: Mapping[str, str | None] | None = None,
     title: str = "Report on runs",
+    options: Container[str] = (),
 ) -> RunReport:
-    """The document on systems as returned by `runs.read_system` (the first is the baseline), with measured and added parts."""
+    """The document on systems as returned by `runs.read_system` (the first is the baseline), with measured and added parts.
+
+    `options`: the names of the given options of `report` that say on what to measure.
+    """
     order = [*ORDER, "speed"]
     parts = sorted((_renamed(part, systems) for part in parts), key=lambda part: order.index(part.kind))
     known = {system.name: system for system in systems}
     names = list(dict.fromkeys([*known, *(e.name for p in parts for e in p.systems)]))
+    everything = [known.get(name) or SystemFacts(name=name, runs=[], curves={}) for name in names]
     shown = []
-    for look, name in enumerate(names):
-        facts = known.get(name) or SystemFacts(name=name, runs=[], curves={})
-        own = {"look": look, "known": name in known, "summary": _summary(facts, parts)}
+    for look, facts in enumerate(everything):
+        own = {"look": look, "known": facts.name in known, "summary": _summary(facts, parts)}
         shown.append(ReportedSystem.model_validate({**facts.model_dump(exclude_unset=True), **own}))
     return RunReport(
         format=FORMAT,
@@ -142,7 +149,7 @@ def build(
         configuration=configuration([system.runs for system in systems]),
         about=dict(about or {}),
         warnings=[*learned_nothing(shown, parts), *warnings(systems)],
-        lacks=[*missing(known.values()), *lacks, *_not_asked(parts, lacks)],
+        lacks=[*missing(everything), *lacks, *_not_measured(parts, lacks, systems, options)],
     )
 
 
@@ -203,14 +210,16 @@ def _renamed(part: Part, systems: Sequence[SystemFacts]) -> Part:
     names = {}
     for system in systems:
         for path in (*(run.folder for run in system.runs), *system.outputs):
-            names[path.rstrip("/")] = system.name
+            names[path.rstrip("/")] = names[_resolved(path)] = system.name
+    own = {system.name for system in systems}
+
+    def known(text: str) -> str:
+        return names.get(text.rstrip("/")) or (text if text in own else names.get(_resolved(text), text))
 
     def name(entry: Any) -> Any:
         if isinstance(entry, dict):
             return {
-                k: names.get(v.rstrip("/"), v)
-                if k in ("name", "baseline", "system", "other") and isinstance(v, str)
-                else name(v)
+                k: known(v) if k in ("name", "baseline", "system", "other") and isinstance(v, str) else name(v)
                 for k, v in entry.items()
             }
         return [name(e) for e in entry] if isinstance(entry, list) else entry
@@ -221,6 +230,14 @@ def _renamed(part: Part, systems: Sequence[SystemFacts]) -> Part:
         what = f"{part.name} has two systems that are runs of one system of this report"
         raise UsageError(what, hint="give each run as a system of its own")
     return renamed
+
+
+def _resolved(path: str) -> str:
+    """A path without links and dots; a name that cannot be one stays as it is."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # it has a NUL
+        return path
 
 
 def _summary(system: SystemFacts, parts: Sequence[Part]) -> Summary:
@@ -265,44 +282,90 @@ def missing(systems: Iterable[SystemFacts]) -> list[Missing]:
     """What the folders of each system lack."""
     lacks = []
     for system in systems:
-        name, runs, curves = system.name, system.runs, system.curves
-        models = [run.folder for run in runs if run.kind != "run"]
-
-        def lack(what: str, why: str, name: str = name) -> None:
-            lacks.append(Missing(system=name, what=what, why=why))
-
+        name, runs = system.name, system.runs
         if not runs:
-            lack("everything but its translations", "no run or model folder of it was given")
+            what = "everything about its model and training"
+            lacks.append(Missing(system=name, what=what, why="no run or model folder of it was given"))
             continue
-        if models:
-            lack("training, learning curves, machine", f"{', '.join(models)}: a model folder, not a run folder")
-        elif "nll" not in curves and "perplexity" not in curves:
-            lack("learning curves", "metrics.jsonl has no update yet")
-        elif not any(key in curves for key in ("perplexity", "bleu")):
-            lack("validation", "no validation was run yet")
-        elif any(len(curves[key].updates) == 1 for key in ("perplexity", "bleu") if key in curves):
-            lack("a validation curve", "only one validation was run: the chart has a single marker")
-        if "perplexity" in curves and "bleu" not in curves and system.translates:
-            lack("validation BLEU", "the recipe did not ask for it (training.bleu_every: 0)")
-        if any(curve.seconds is None for curve in curves.values()):
-            lack("wall time", "timing.jsonl is missing or empty")
+        lacks += [Missing(system=name, what=what, why=why) for what, why in _missing_curves(system)]
         for run in runs:
             if not run.has_model:
-                lack("model", f"{run.folder} has no checkpoint yet")
+                lacks.append(Missing(system=name, what="model", why=f"{run.folder} has no checkpoint yet"))
             if run.unreadable_lines:
-                lack(f"{plural(run.unreadable_lines, 'line')} of the log", f"{run.folder}: they could not be read")
+                what = f"{plural(run.unreadable_lines, 'line')} of the log"
+                lacks.append(Missing(system=name, what=what, why=f"{run.folder}: they could not be read"))
     return lacks
 
 
-def _not_asked(parts: Sequence[Part], lacks: Sequence[Missing]) -> list[Missing]:
+def _missing_curves(system: SystemFacts) -> Iterator[tuple[str, str]]:
+    """The curves that a system lacks, and why."""
+    curves = system.curves
+    models = [run.folder for run in system.runs if run.kind != "run"]
+    if models:
+        yield "training, learning curves, machine", f"{', '.join(models)}: a model folder, not a run folder"
+    elif "nll" not in curves and "perplexity" not in curves:
+        yield "learning curves", _why_no_curve(system, ("nll", "loss"), "no update is in metrics.jsonl")
+    elif "perplexity" not in curves and "bleu" not in curves:
+        yield "validation", _why_no_curve(system, ("perplexity",), "no validation is in metrics.jsonl")
+    elif (single := _why_single_point(system)) is not None:
+        yield "a validation curve", f"{single}: the chart has a single marker"
+    if "perplexity" in curves and "bleu" not in curves and system.translates:
+        every = {str(((run.config or {}).get("training") or {}).get("bleu_every") or 0) for run in system.runs}
+        nothing = f"no validation had BLEU yet (training.bleu_every: {', '.join(sorted(every))})"
+        nothing = "the recipe did not ask for it (training.bleu_every: 0)" if every == {"0"} else nothing
+        yield "validation BLEU", _why_no_curve(system, ("bleu",), nothing)
+    if any(curve.seconds is None for curve in curves.values()):
+        untimed = [run.folder for run in system.runs if run.seconds is None]
+        where = f"{', '.join(untimed)}: " if untimed else ""
+        yield "wall time", f"{where}timing.jsonl is missing or has no time"
+
+
+def _why_no_curve(system: SystemFacts, keys: Sequence[str], nothing: str) -> str:
+    """Why a system has no curve of the first key, which has the values of the others too; `nothing`: if no run logged it."""
+    if system.run_curves(keys[0]):
+        return "its runs have no update in common"
+    return "none of its values is a finite number" if any(map(system.num_logged, keys)) else nothing
+
+
+def _why_single_point(system: SystemFacts) -> str | None:
+    """Why a validation curve of a system has one point; None if each has more."""
+    for key, name in (("perplexity", "perplexity"), ("bleu", "BLEU")):
+        curve = system.curves.get(key)
+        if curve is None or len(curve.updates) > 1:
+            continue
+        if any(len(updates) > 1 for updates, _ in system.run_curves(key)):
+            return "its runs have only one validated update in common"
+        if system.num_logged(key) > 1:
+            return f"only one validation has a finite {name}"
+        return (
+            "only one validation was run" if system.num_logged("perplexity") < 2 else f"only one validation had {name}"
+        )
+    return None
+
+
+def _not_measured(
+    parts: Sequence[Part], lacks: Sequence[Missing], systems: Sequence[SystemFacts], options: Container[str]
+) -> list[Missing]:
+    """What no part and no lack of a system is about, and the options that it still needs."""
     present = {part.kind for part in parts} | {
         k for k, name in NAMES.items() if any(lack.what == name for lack in lacks)
     }
-    return [
-        Missing(system=None, what=what, why=f"not measured; {how}")
-        for kind, (what, how) in NOT_ASKED.items()
-        if kind not in present
-    ]
+    present |= {"speed"} if "translation" in present else set()
+    able = any(system.translates and all(run.has_model for run in system.runs) for system in systems)
+    result = []
+    for kind, (what, needs) in NEEDS.items():
+        if kind == "scores" and not able:
+            needs = ("--reference", "--outputs")
+        absent = [need for need in needs if not any(option in options for option in need.split(" or "))]
+        give = f"give {' and '.join(absent)}"
+        if kind in present or (able and not absent):
+            continue
+        if able:
+            why = f"not measured; {give}"
+        else:
+            why = f"{NO_MODEL}; {give}" if kind == "scores" else NO_MODEL
+        result.append(Missing(system=None, what=what, why=why))
+    return result
 
 
 TESTS = "Intervals: Wilson; p: exact McNemar test against the first system."

@@ -153,6 +153,11 @@ class SystemFacts(ResultPart):
         """The curve of every run that has one, with all its updates; none if the facts were not read from run folders."""
         return run_curves(self._histories, key)
 
+    def num_logged(self, key: str) -> int:
+        """The most values of `key`, finite or not, in the log of a run."""
+        logs = [h.validation if CURVES.get(key) == "validation" else h.training for h in self._histories]
+        return max((sum(key in record for record in log.values()) for log in logs), default=0)
+
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
     """The systems of a command line. Raises UsageError for a name or a folder that is repeated or empty."""
