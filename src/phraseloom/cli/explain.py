@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import Device, named, options_of
+from phraseloom.cli.options import Device, named, options_of, warn_without_tag
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
 from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
@@ -52,7 +52,7 @@ PageData = Annotated[
 ]
 
 
-@options_of(DecodingConfig, only=("beam", "alignment_layer", "alignment_head", "alignment_method"))
+@options_of(DecodingConfig, only=("beam", "alignment_layer", "alignment_head", "alignment_method", "tags"))
 def command(
     models: ShownModels,
     source: ExplainedText,
@@ -120,6 +120,7 @@ def _document(
     if "beam" in options:
         options["n_best"] = 1
     translators = {name: Translator.from_pretrained(folder, **options) for name, folder in folders.items()}
+    warn_without_tag("explain", translators)
     with chosen.places():
         return explain(
             translators,
