@@ -185,11 +185,12 @@ class Translator:
         phrase that the vocabulary cannot spell.
         """
         check_model(self.model, self.config)
-        return check_terms(self.tokenizer.target, Terms.read(path, self.tokenizer.target.normaliser.detokenise))
+        return check_terms(self.tokenizer, Terms.read(path, self.tokenizer.target.normaliser.detokenise))
 
     def check(self, config: DecodingConfig | None = None, *, alignments: bool = False) -> dict[str, str] | None:
         """Check that `config` fits the model and return its lexicon. Raises as `lexicon`, and UsageError for an attention
-        that the model lacks, for a tag that it lacks, or for sampling or `no_repeat_ngram_size` with a segmental model."""
+        that the model lacks, for a tag that it lacks, for sampling or `no_repeat_ngram_size` with a segmental model, or for a
+        word bonus with any other."""
         config = config or self.config
         lexicon = self.lexicon(config)
         self.tokenizer.tag_ids(config.tags)
