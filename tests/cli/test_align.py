@@ -97,6 +97,7 @@ def test_a_gold_file_that_seems_to_count_from_one(command: Command, files: Path)
             "gold:1: field 3, '2p2', is not a link i-j; only the format talp has possible links",
         ),
         (["hyp", "hyp", "-g", "gold"], 2, "hyp is given twice"),
+        (["-", "stdin", "-g", "gold"], 2, "stdin is given twice"),
         (["hyp", "-g", "-"], 2, "- (standard input) is only allowed for links to score"),
         (["hyp", "-g", "gold", "-s", "source"], 2, "the links are checked against both texts or none; give -s and -t"),
         (["hyp", "-g", "gold", "-s", "source", "-t", "short"], 1, "short has 2 lines, but source has 3"),

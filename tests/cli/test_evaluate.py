@@ -195,6 +195,8 @@ BAD: list[tuple[list[str], int, str]] = [
     (["-r", "-", "base"], 2, "is only allowed for translations"),
     (["-r", "ref", "-", "-"], 2, "given twice"),
     (["-r", "ref", "base", "base"], 2, "given twice"),
+    (["-r", "ref", "-", "stdin"], 2, "stdin is given twice"),
+    (["-r", "ref", "stdin=base,better", "-"], 2, "stdin is given twice"),
     (["-r", "ref", "base", "--metrics", "blue"], 2, "no metric 'blue'"),
     (["-r", "ref", "base", "--metrics", ","], 2, "names no metric"),
     (["-r", "ref", "base", "--tokenize", "os.system"], 2, "no BLEU tokenizer"),
@@ -232,3 +234,12 @@ def test_refusals(arguments: list[str], code: int, text: str, files: Path, comma
     assert outcome.code == code
     assert outcome.is_one_line_of("evaluate"), outcome.err
     assert text in outcome.err
+
+
+def test_tokenised_bleu_by_length_needs_no_other_bleu(files: Path, command: Command) -> None:
+    options = ("evaluate", "-r", "ref", "base", "-s", "src", "--by-length", "3,6", "--output", "json")
+    alone, added, other = (
+        json.loads(command(*options, *more).out)["by_length"]
+        for more in (("--metrics", "tokenized"), ("--metrics", "chrf", "--tokenized"), ("--metrics", "bleu,tokenized"))
+    )
+    assert alone == added and (alone["metric"], other["metric"]) == ("BLEU-tok", "BLEU")

@@ -145,6 +145,22 @@ def test_the_score_and_the_odds_of_a_trained_gate(command: Command) -> None:
     assert "this model has no gate between words and phrases; phraseloom fertility train adds one" in without.err
 
 
+def test_the_score_of_tempered_odds_is_that_of_translate(command: Command) -> None:
+    assert command("fertility", "train", "net", *TEXT, "-o", "new", *QUICK).code == 0
+    gate = ("--phrase-odds", "0.2", "--gate-weight", "0.5")
+    found = command("translate", "new", "--output", "json", *gate, stdin=Path("s").read_bytes())
+    translations = [json.loads(line) for line in found.out.splitlines()]
+    Path("out").write_text("".join(t["text"] + "\n" for t in translations))
+    tempered, plain = (command("score", "new", "s", "out", "--output", "json", *options) for options in (gate, ()))
+    assert tempered.code == 0, tempered.err
+    scores = [json.loads(line) for line in tempered.out.splitlines()]
+    same = [(s, t) for s, t in zip(scores, translations, strict=True) if s["tokens"][:-1] == t["tokens"]]
+    assert same and [s["log_prob"] for s, _ in same] == pytest.approx([t["log_prob"] for _, t in same], abs=1e-4)
+    assert tempered.out != plain.out
+    without = command("score", "net", "s", "out", "--phrase-odds", "2")
+    assert without.is_one_line_of("score") and "this model has no gate between words and phrases" in without.err
+
+
 def test_the_gate_of_a_translator_in_use(command: Command) -> None:
     """A search that is compiled for one score is not used for another."""
     assert command("fertility", "train", "net", *TEXT, "-o", "new", *QUICK).code == 0

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from tests.cli.conftest import Command
 from tests.decoding.conftest import lines_of_words
+from tests.helpers import LINES
 
 from phraseloom.decoding.constraints import Constraints, canonical, contains, read_constraints, words_of
 from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, UsageError
+from phraseloom.models.build import build_model
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import SentencepieceConfig, TextConfig
+from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 
 
 @pytest.mark.parametrize(
@@ -29,6 +37,8 @@ from phraseloom.errors import DataError, UsageError
         ("Dasselbe", "das", False),
         ("in Das", "das", False),
         ("cafe\u0301s", "cafe", False),
+        ("cafe\u0301", "caf\u00e9", True),
+        ("caf\u00e9", "cafe\u0301", True),
         ("Haus Hausboot Haus", "boot Haus", False),
         ("我买汽车了", "汽车", True),
         ("a.b", ".", True),
@@ -39,7 +49,7 @@ from phraseloom.errors import DataError, UsageError
 def test_a_phrase_is_in_a_text(text: str, phrase: str, expected: bool) -> None:
     assert contains(canonical(text), canonical(phrase)) is expected
     assert contains(canonical(text), canonical(phrase), inside_words=True) is (
-        canonical(phrase) in canonical(text) or (text[0].lower() + text[1:]).startswith(phrase)
+        canonical(phrase) in canonical(text) or canonical(text[0].lower() + text[1:]).startswith(phrase)
     )
 
 
@@ -204,6 +214,58 @@ def test_terms_are_matched_in_the_raw_line_also_after_tags(translator: Translato
     for own in (piece, replace(piece, ids=[5, *piece.ids], tags=1)):
         _, [read] = with_constraints(tokenizer, [line], [[own]], None, terms, translator.config)
         assert read.include == ("winter",)
+
+
+def of_text(text: TextConfig, lines: Sequence[str] = LINES) -> Translator:
+    """A random model for English of these text options."""
+    subwords = learn_subwords([*lines, "the man 's cow ."], SentencepieceConfig(size=60, byte_fallback=False))
+    torch.manual_seed(3)
+    size = len(subwords.vocabulary)
+    model = build_model(ModelConfig.model_validate({"preset": "tiny"}), size, size)
+    return Translator(model, Tokenizer(text, "en", "en", subwords, subwords)).with_options(
+        max_length={"factor": 1.0, "constant": 6}, beam=2
+    )
+
+
+COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "zwei Büros") for form in ("NFC", "NFD"))
+CASES = {
+    "quotes": (TextConfig(normalize="moses", tokenize="moses"), LINES, "man's", "man’s"),
+    "composed": (TextConfig(), LINES, COMPOSED, DECOMPOSED),
+    "decomposed": (TextConfig(), [unicodedata.normalize("NFD", line) for line in LINES], DECOMPOSED, COMPOSED),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_phrases_count_in_the_characters_of_the_model(case: str, tmp_path: Path) -> None:
+    """Typographic quotes that the text is normalised to, and composed and decomposed letters."""
+    text, lines, usual, other = CASES[case]
+    model = of_text(text, lines)
+    for phrase in (usual, other):
+        [required] = model.translate(["the cow"], constraints=[{"include": [phrase]}])
+        assert required.unmet == [] and canonical(usual) in canonical(required.text)
+        with pytest.raises(DataError, match="the forced prefix contains a forbidden phrase"):
+            model.translate(["the cow"], constraints=[{"exclude": [phrase]}], prefixes=[f"the {usual} cow is"])
+        for line in (usual, other):
+            for terms in (Terms.of({phrase: "winter"}), model.read_terms(write(tmp_path, f"{phrase}\twinter\n"))):
+                [translation] = model.translate([f"the {line} cow"], terms=terms)
+                assert translation.unmet == [] and "winter" in words_of(translation.text)
+        [translation] = model.translate(["the cow"], terms=model.read_terms(write(tmp_path, f"cow\t{phrase}\n")))
+        assert translation.unmet == [] and canonical(usual) in canonical(translation.text)
+    same = Terms.of({usual: "cow", "old": "dark", other: "winter"}) if case == "quotes" else None
+    if same is not None:
+        with pytest.raises(DataError, match=r"^terms:3: \"man's\" has another target in line 1; keep one of the two"):
+            model.translate(["we"], terms=same)
+
+
+def test_phrases_of_a_model_of_lower_case() -> None:
+    model = of_text(TextConfig(lowercase=True))
+    with pytest.raises(DataError, match="the forced prefix contains a forbidden phrase"):
+        model.translate(["we"], constraints=[{"exclude": ["Cow"]}], prefixes=["the cow is small"])
+    assert "cow" in words_of(model.translate(["we"], constraints=[{"include": ["Cow"]}])[0].text)
+    terms = Terms.of({"US": "winter", "we": "Tonight"})  # the case of the line still counts
+    first, second = model.translate(["tell us", "We tell"], terms=terms)
+    assert "winter" not in words_of(first.text) and second.unmet == []
+    assert "tonight" in words_of(second.text)
 
 
 def test_requests_that_cannot_be_met_are_refused(translator: Translator, tmp_path: Path) -> None:

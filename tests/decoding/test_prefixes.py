@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from phraseloom.cli.main import run
 from phraseloom.decoding.translator import Translator
+from phraseloom.errors import DataError
 from phraseloom.models.build import build_model
 from phraseloom.models.store import save_model
 from phraseloom.options.model import ModelConfig
@@ -140,3 +141,18 @@ def test_through_the_command(
     assert run(["translate", str(tmp_path / "m"), "--prefixes", str(tmp_path / "prefixes")]) == 0
     first, second = capsys.readouterr().out.removesuffix("\n").split("\n")
     assert first.startswith("Herr Quux") and UNKNOWN not in second
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\nthe man\n")))
+    assert run(["translate", str(tmp_path / "m"), "--prefixes", str(tmp_path / "prefixes")]) == 1
+    assert "prefixes:1: the line is blank" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["", " \u3000"])
+def test_a_blank_line_takes_no_prefix(translators, line: str) -> None:
+    translator = translators["words", "moses"]
+    with pytest.raises(
+        DataError, match=r"^prefixes:2: the line is blank, and so is its translation; remove its prefix"
+    ):
+        translator.translate(["a cow", line], prefixes=["", "the"])
+    with pytest.raises(DataError, match=r"^prefixes:1: the line is blank"):
+        translator.stream(line, prefix="the", unknown="forbid")
+    assert [t.blank for t in translator.translate([line, line], prefixes=["", " "])] == [True, True]

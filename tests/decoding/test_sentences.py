@@ -15,6 +15,8 @@ from phraseloom.decoding.sentences import SentenceSplitter, join_sentences
 from phraseloom.decoding.translation import PhraseLink, Translation
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
+from phraseloom.options.text import TextConfig
+from phraseloom.text.tokenizer import Tokenizer
 
 pytest.importorskip("pysbd")
 SPLIT = SentenceSplitter("en")
@@ -77,10 +79,12 @@ def test_segments_and_replaced_words_are_those_of_the_line() -> None:
         translation("Er schläft."),
         translation("Ja!", segments=[Segment(2, 1, 2, -1.0)], replaced=[Replacement(0, 0, "Yes", "Ja", False)]),
     ]
-    joined = join_sentences(Side, ["A dog.", "It sleeps.", "Yes!"], ["", " ", " ", ""], parts)
+    joined = join_sentences(Side, ["A dog.", "It sleeps.", "Yes!"], ["", " ", " ", ""], parts, language="de")
     assert joined.segments == [Segment(1, 0, 3, -1.0), Segment(2 + 6 + 10, 1 + 6, 2 + 6, -1.0)]
     assert joined.replaced is not None and joined.replaced[1] == Replacement(4, 4, "Yes", "Ja", False)
-    plain = join_sentences(Side, ["A dog.", "It."], ["", " ", ""], [translation("Ein Hund."), translation("Es.")])
+    plain = join_sentences(
+        Side, ["A dog.", "It."], ["", " ", ""], [translation("Ein Hund."), translation("Es.")], language="de"
+    )
     assert plain.segments is plain.replaced is None
 
 
@@ -109,12 +113,35 @@ def test_links_and_scores_are_those_of_the_line() -> None:
         translation("Ein Hund.", alignment=[(0, 0), (1, 1)], phrases=[PhraseLink((0, 2), (0, 2), 0.5)]),
         translation("Er schläft.", alignment=[(0, 0)], phrases=[], cropped=True),
     ]
-    joined = join_sentences(Side, ["A dog.", "It sleeps."], [" ", "\t", "  "], parts)
+    joined = join_sentences(Side, ["A dog.", "It sleeps."], [" ", "\t", "  "], parts, language="de")
     assert joined.text == " Ein Hund.\tEr schläft.  "
     assert joined.alignment == [(0, 0), (1, 1), (2, 2)] and joined.phrases == [PhraseLink((0, 2), (0, 2), 0.5)]
     assert (joined.score, joined.log_prob, len(joined.tokens), joined.cropped, joined.parts) == (-1.0, -4.0, 6, True, 1)
-    blank = join_sentences(Side, [], ["  "], [])
+    blank = join_sentences(Side, [], ["  "], [], language="de")
     assert blank.blank and blank.text == "  "
+
+
+def test_sentences_without_a_space_between_them_get_one_if_the_target_language_writes_it() -> None:
+    sentences, gaps = SentenceSplitter("zh")("\u3000你好。再见。 很好！")
+    assert (sentences, gaps) == (["你好。", "再见。", "很好！"], ["\u3000", "", " ", ""])
+    for language, text in (
+        ("en", "\u3000Hello. Bye. Good!"),
+        ("de_AT", "\u3000Hello. Bye. Good!"),
+        ("zh-TW", "\u3000Hello.Bye. Good!"),
+        ("ja", "\u3000Hello.Bye. Good!"),
+        ("th", "\u3000Hello.Bye. Good!"),
+    ):
+        parts = [translation(own) for own in ("Hello.", "Bye.", "Good!")]
+        assert join_sentences(Side, sentences, gaps, parts, language=language).text == text
+
+
+def test_translations_of_chinese_sentences_are_apart(translator: Translator) -> None:
+    subwords = translator.tokenizer.source.subwords
+    chinese = Translator(translator.model, Tokenizer(TextConfig(), "zh", "en", subwords, subwords), translator.config)
+    whole, first, second = (
+        chinese.translate([line], split_sentences=True, beam=1)[0].text for line in ("你好。再见。", "你好。", "再见。")
+    )
+    assert whole == f"{first} {second}"
 
 
 def test_an_unknown_language_or_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.limits import Hypothesis, Limits, SearchOptions, Segment
 from phraseloom.decoding.search import search
 from phraseloom.decoding.translator import Translator
-from phraseloom.errors import UsageError
+from phraseloom.errors import DataError, UsageError
 from phraseloom.models.build import build_model
 from phraseloom.npmt.search import link_segments, links, unknown_of_segments
 from phraseloom.options.decoding import DecodingConfig
@@ -243,4 +243,23 @@ def test_other_models_have_no_word_bonus(tmp_path):
     other = build_model(ModelConfig.model_validate({"preset": "tiny"}), size, size)
     with pytest.raises(UsageError, match=r"word_bonus 0\.5 is for segmental models"):
         Translator(other, tokenizer).translate(["the old man"], word_bonus=0.5)
+    for own in ({"include": ["cow"]}, {"exclude": ["cow"]}):
+        with pytest.raises(UsageError, match=r"word_bonus 0\.5 is for segmental models"):
+            Translator(other, tokenizer).translate(["the old man"], constraints=[own], word_bonus=0.5)
+    with pytest.raises(UsageError, match=r"word_bonus 0\.5 is for segmental models"):
+        Translator(other, tokenizer).stream("the old man", word_bonus=0.5)
     assert EOS not in (tokenizer.target.encode("the"))
+
+
+def test_a_prefix_beyond_all_segments_is_refused_by_its_line(translator):
+    side = translator.tokenizer.target
+    lines, prefix = ["the old man", "we", "", "we"], "the old man sleeps . " * 4
+    size, most = len(side.encode(prefix)), 4 * len(translator.tokenizer.source.encode("we"))
+    assert size > most
+    with pytest.raises(
+        DataError, match=rf"^prefixes:4: a prefix of {size} subwords, but .* write at most {most}; each"
+    ):
+        translator.translate(lines, prefixes=["the", "", "", prefix])
+    longest = side.decode(side.encode(prefix)[:most])
+    assert len(side.encode(longest)) == most
+    assert translator.translate(["we"], prefixes=[longest])[0].text == longest

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from phraseloom.results import LengthScores
 
 STDIN = "-"
+TOKENIZED = "BLEU-tok"
 PAPER = "paper"  # the edges of P001, Figure 3
 
 
@@ -139,14 +140,14 @@ def command(
     check_outputs({"--plot": scoring.plot}, inputs=inputs, overwrite=overwrite)
     check_form(output)
     scorers = scoring.scorers()
-    bleu = next((s.name for s in scorers if s.name == ("BLEU-tok" if scoring.tokenized else "BLEU")), None)
+    bleu = _bleu([scorer.name for scorer in scorers], scoring.tokenized)
     edges = _check(texts, scoring, bleu)
     read = _read_texts(files, texts)
     by = None
     if edges and read.sources is not None and bleu is not None:
-        by = ByLength(read.sources, edges, "none" if scoring.tokenized else scoring.tokenize, bleu)
+        by = ByLength(read.sources, edges, "none" if bleu == TOKENIZED else scoring.tokenize, bleu)
     result = evaluate(
-        {"stdin" if name == STDIN else name: [read.files[path] for path in paths] for name, paths in runs.items()},
+        {name: [read.files[path] for path in paths] for name, paths in runs.items()},
         read.references,
         scorers,
         by_length=by,
@@ -187,6 +188,12 @@ def _draw(lengths: LengthScores, output: str) -> None:
     draw(charts, output, title=charts[0].title, note=text)
 
 
+def _bleu(names: Sequence[str], tokenized: bool) -> str | None:
+    """The BLEU of these scores that is computed by length: with `tokenized`, or if it is the only one, that on given tokens."""
+    preferred = (TOKENIZED, "BLEU") if tokenized else ("BLEU", TOKENIZED)
+    return next((name for name in preferred if name in names), None)
+
+
 def _check(texts: TextOptions, scoring: ScoringOptions, bleu: str | None) -> list[int]:
     """Check options that need others, before anything is read. Returns the edges of the length groups; `bleu` scores them."""
     from phraseloom.report.charts.picture import can_draw
@@ -205,7 +212,7 @@ def _check(texts: TextOptions, scoring: ScoringOptions, bleu: str | None) -> lis
 
 
 def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
-    """Name → files, one per run. A file is its own name, unless it does not exist and reads NAME=FILE,FILE."""
+    """Name → files, one per run. A file is its own name, unless it does not exist and reads NAME=FILE,FILE; - is `stdin`."""
     from pathlib import Path
 
     runs: dict[str, list[str]] = {}
@@ -213,7 +220,7 @@ def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
         name, equals, files = text.partition("=")
         several = equals and name and not Path(text).exists()
         paths = [part for part in files.split(",") if part] if several else [text]
-        name = name if several else text
+        name = name if several else "stdin" if text == STDIN else text
         if name in runs:
             raise UsageError(f"{name} is given twice")
         if not paths:

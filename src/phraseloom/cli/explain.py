@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import Device, named, options_of
+from phraseloom.cli.options import Device, named, options_of, warn_without_tag
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
 from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
@@ -53,7 +53,7 @@ PageData = Annotated[
 ]
 
 
-@options_of(DecodingConfig, only=("beam", "alignment_layer", "alignment_head", "alignment_method"))
+@options_of(DecodingConfig, only=("beam", "alignment_layer", "alignment_head", "alignment_method", "tags"))
 def command(
     models: ShownModels,
     source: ExplainedText,
@@ -121,6 +121,7 @@ def _document(
     if "beam" in options:
         options["n_best"] = 1
     translators = {name: Translator.from_pretrained(folder, **options) for name, folder in folders.items()}
+    warn_without_tag("explain", translators)
     with chosen.places():
         return explain(
             translators,

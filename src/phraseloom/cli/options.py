@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from phraseloom.cli.streams import warn
 from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
     from phraseloom.config import Config
+    from phraseloom.decoding.translator import Translator
     from phraseloom.options.decoding import DecodingConfig
 
 
@@ -264,6 +266,14 @@ def check_ensemble(options: Mapping[str, Any], ensemble: Sequence[Path] | None) 
     """Raise UsageError for `--ensemble-mean` without `--ensemble`."""
     if "ensemble_mean" in options and not ensemble:
         raise UsageError("--ensemble-mean is for an ensemble of models", hint="add --ensemble MODEL")
+
+
+def warn_without_tag(verb: str, translators: Mapping[Any, Translator]) -> None:
+    """Warn of each model with tags that reads its text without one; `translators`: by the name of their model."""
+    for name, translator in translators.items():
+        if translator.tokenizer.tags and not translator.config.tags:
+            whose = f"of {name}" if len(translators) > 1 else "of this model"
+            warn(verb, f"no --tag is given; the tags {whose} are {', '.join(translator.tokenizer.tags)}")
 
 
 def no_sampling(options: Mapping[str, Any], what: str, hint: str) -> None:

@@ -20,6 +20,7 @@ from phraseloom.cli.options import (
     check_ensemble,
     options_of,
     require_json,
+    warn_without_tag,
     with_penalty,
 )
 from phraseloom.cli.parallel import PairReader, ParallelFile, same_length
@@ -68,7 +69,16 @@ Normalise = Annotated[
 
 @options_of(
     DecodingConfig,
-    only=("ensemble_mean", "length_penalty", "batch_sentences", "workers", "max_input_tokens"),
+    only=(
+        "ensemble_mean",
+        "length_penalty",
+        "tags",
+        "phrase_odds",
+        "gate_weight",
+        "batch_sentences",
+        "workers",
+        "max_input_tokens",
+    ),
 )
 def command(
     model: Model,
@@ -126,8 +136,9 @@ def command(
 
 
 def _refuse_what_is_for_pairs(given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    penalty = {"--length-penalty": "length_penalty", "--alpha": "alpha", "--beta": "beta"}
-    names = [name for name, value in given.items() if value] + [name for name, key in penalty.items() if key in options]
+    fields = {"--length-penalty": "length_penalty", "--alpha": "alpha", "--beta": "beta"}
+    fields |= {"--tag": "tags", "--phrase-odds": "phrase_odds", "--gate-weight": "gate_weight"}
+    names = [name for name, value in given.items() if value] + [name for name, key in fields.items() if key in options]
     if names:
         raise UsageError(f"{names[0]} is for translations, and this is a language model", hint="it scores one text")
 
@@ -189,6 +200,7 @@ def _of_pairs(
     translator = Translator.from_pretrained(model, ensemble=ensemble, device=device)
     translator = translator.with_options(**with_penalty(translator.config, options))
     translator.require_trees(trees is not None)
+    warn_without_tag("score", {model: translator})
     pairs, cropped = PairReader(source, target), CroppedLines("pair")
 
     def run() -> Iterator[Window]:

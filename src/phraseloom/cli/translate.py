@@ -18,6 +18,7 @@ from phraseloom.cli.options import (
     check_ensemble,
     no_sampling,
     options_of,
+    warn_without_tag,
     with_penalty,
 )
 from phraseloom.cli.outputs import Overwrite, check_outputs
@@ -299,7 +300,7 @@ def command(
     first_sign("translate", f"loading {model}")
     translator = _load(model, ensemble or [], device, options)
     translator.require_trees(trees is not None)
-    _note_tags(translator)
+    warn_without_tag("translate", {model: translator})
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
         note("translate", f"{plural(added.new, 'phrase')} added, {added.known:,} known before")
@@ -342,12 +343,6 @@ def _load(model: Path, ensemble: list[Path], device: str, options: Mapping[str, 
     translator = Translator.from_pretrained(model, ensemble=ensemble, device=device)
     _check_sampling(options, translator.config)
     return translator.with_options(**with_penalty(translator.config, options))
-
-
-def _note_tags(translator: Translator) -> None:
-    if translator.tokenizer.tags and not translator.config.tags:
-        known = ", ".join(translator.tokenizer.tags)
-        warn("translate", f"no --tag is given; the tags of this model are {known}")
 
 
 def _check_sampling(options: Mapping[str, Any], config: DecodingConfig) -> None:

@@ -34,10 +34,10 @@ def check_model(model: Any, config: DecodingConfig) -> None:
         )
 
 
-def check_terms(side: Side, terms: Terms) -> Terms:
+def check_terms(tokenizer: Tokenizer, terms: Terms) -> Terms:
     """The terms. Raises DataError (file, line) for one that the vocabulary cannot spell."""
-    for term in terms.terms.values():
-        _spellings(side, term.target, str(terms.path), term.line)
+    for term in terms.fitted(tokenizer).terms.values():
+        _spellings(tokenizer.target, term.target, str(terms.path), term.line)
     return terms
 
 
@@ -76,14 +76,14 @@ def with_constraints(
     if len(tables) != len(lines):
         raise UsageError(f"{plural(len(lines), 'line')}, but tables of terms for {len(tables)}")
     numbers = range(len(lines)) if numbers is None else numbers
-    read = [read_constraints(value, number) for number, value in enumerate(values, 1)]
+    read = [read_constraints(value, number, tokenizer.target.written) for number, value in enumerate(values, 1)]
     result: list[list[Piece]] = []
     for number, (line, pieces, own, table) in enumerate(zip(lines, cut, read, tables, strict=True), 1):
         in_input = numbers[number - 1] + 1
         if table is not None and pieces:
             whole = len(tokenizer.source.encode(line)) == sum(len(piece.ids) - piece.tags for piece in pieces)
             text = line if whole else tokenizer.source.decode(pieces[0].ids)
-            found = table.matches(text)
+            found = table.fitted(tokenizer).matches(tokenizer.source.characters(text))
         else:
             found = []
         places = dict.fromkeys(own.include, (FILE, number))

@@ -12,6 +12,7 @@ hypothesis is `doubtful`: `Haus` may still become `Hausboot`. It cannot end ther
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -177,23 +178,30 @@ def spellings(side: Side, phrase: str) -> list[tuple[int, ...]]:
     """The ways to write a phrase with the tokenizer of a side, shortest first; none if its vocabulary cannot.
 
     As a line of its own, inside a line (truecasing differs there), without the space before it, and with phrases that the
-    vocabulary joins to one token.
+    vocabulary joins to one token. In decomposed characters (NFD) only if the vocabulary lacks the composed ones.
     """
-    candidates: list[tuple[list[int], list[int]]] = []
+    for form in dict.fromkeys((phrase, unicodedata.normalize("NFD", phrase))):
+        unique: dict[tuple[int, ...], None] = {}
+        for head, ids in _candidates(side, form):
+            if ids and UNK not in ids and contains(canonical(side.decode([*head, *ids])), phrase):
+                unique[tuple(ids)] = None
+        if unique:
+            return sorted(unique, key=len)[:MAX_SPELLINGS]
+    return []
+
+
+def _candidates(side: Side, phrase: str) -> list[tuple[list[int], list[int]]]:
+    """Ids that may spell a phrase, each after the ids of the text before them."""
     if side.joined:
         words = side.normaliser.plain(phrase).split(" ")  # type: ignore[union-attr]
-        candidates = [([], ids) for ids in _joined(side, words)]
-    else:
-        before, whole = side.encode(_BEFORE.strip()), side.encode(_BEFORE + phrase)
-        candidates.append(([], side.encode(phrase)))
-        if whole[: len(before)] == before:
-            candidates.append((before, whole[len(before) :]))
-        candidates += [(head, ids[1:]) for head, ids in candidates if len(ids) > 1 and not side.decode(ids[:1]).strip()]
-    unique: dict[tuple[int, ...], None] = {}
-    for head, ids in candidates:
-        if ids and UNK not in ids and contains(canonical(side.decode([*head, *ids])), phrase):
-            unique[tuple(ids)] = None
-    return sorted(unique, key=len)[:MAX_SPELLINGS]
+        return [([], ids) for ids in _joined(side, words)]
+    before, whole = side.encode(_BEFORE.strip()), side.encode(_BEFORE + phrase)
+    candidates: list[tuple[list[int], list[int]]] = [([], side.encode(phrase))]
+    if whole[: len(before)] == before:
+        candidates.append((before, whole[len(before) :]))
+    return candidates + [
+        (head, ids[1:]) for head, ids in candidates if len(ids) > 1 and not side.decode(ids[:1]).strip()
+    ]
 
 
 def _joined(side: Side, words: list[str]) -> list[list[int]]:

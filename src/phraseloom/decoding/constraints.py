@@ -1,9 +1,9 @@
 """Phrases that a translation must contain, or must not contain, in its detokenised text.
 
-A phrase is in a text if its characters are, with runs of white space as one space, and no word extends beyond either end:
-`Haus` is in `das Haus.` and not in `das Hausboot`. A word is a run of letters, digits, combining marks and `_`. Scripts without
-spaces between words (Han, kana, Thai, Lao, Burmese, Khmer) have no such ends. With `inside_words` the ends do not count. Case
-counts, but at the beginning of the text the first letter may be a capital.
+A phrase is in a text if its characters are, composed (Unicode's NFC) and with runs of white space as one space, and no word
+extends beyond either end: `Haus` is in `das Haus.` and not in `das Hausboot`. A word is a run of letters, digits, combining
+marks and `_`. Scripts without spaces between words (Han, kana, Thai, Lao, Burmese, Khmer) have no such ends. With
+`inside_words` the ends do not count. Case counts, but at the beginning of the text the first letter may be a capital.
 
 `read_constraints` reads one line of a file of constraints: a JSON object, or nothing for no constraints.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ _FIELDS = ("include", "exclude", "inside_words")
 
 
 def canonical(text: str) -> str:
-    """The text with runs of white space as one space, and none at the ends."""
-    return " ".join(text.split())
+    """The text with composed characters (NFC), runs of white space as one space, and none at the ends."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def _is_word(character: str) -> bool:
@@ -69,10 +69,10 @@ def contains(text: str, phrase: str, *, inside_words: bool = False, open_end: bo
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a raw text, every other character that is no space for itself."""
+    """The words of a raw text in composed characters (NFC), every other character that is no space for itself."""
     result: list[str] = []
     previous = " "
-    for character in text:
+    for character in unicodedata.normalize("NFC", text):
         if not character.isspace():
             if goes_on(previous, character):
                 result[-1] += character
@@ -102,8 +102,10 @@ class Constraints:
         return lacking + [p for p in self.exclude if contains(text, p, inside_words=self.inside_words)]
 
 
-def read_constraints(value: Any, line: int) -> Constraints:
+def read_constraints(value: Any, line: int, written: Callable[[str], str] = str) -> Constraints:
     """The constraints of line `line` (from 1): Constraints, a mapping with its fields, a line of JSON, or None.
+
+    `written`: a phrase in the characters of the translations (`Side.written`).
 
     Raises DataError for anything else, an empty phrase, and a phrase that is required and contains a forbidden one.
     """
@@ -129,7 +131,7 @@ def read_constraints(value: Any, line: int) -> Constraints:
     inside = value.get("inside_words", False)
     if not isinstance(inside, bool):
         raise refuse("inside_words is neither true nor false")
-    include, exclude = (_phrases(value.get(name, ()), name, refuse) for name in _FIELDS[:2])
+    include, exclude = (_phrases(value.get(name, ()), name, written, refuse) for name in _FIELDS[:2])
     result = Constraints(include, exclude, inside)
     for phrase in include:
         if forbidden := result.forbidden_in(phrase):
@@ -139,12 +141,12 @@ def read_constraints(value: Any, line: int) -> Constraints:
     return result
 
 
-def _phrases(value: Any, name: str, refuse: Any) -> tuple[str, ...]:
+def _phrases(value: Any, name: str, written: Callable[[str], str], refuse: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(p, str) for p in value):
         raise refuse(f"{name} is not a list of phrases")
-    phrases = tuple(dict.fromkeys(map(canonical, value)))
+    if any("\ud800" <= character <= "\udfff" for phrase in value for character in phrase):
+        raise refuse(f"{name} has half of a surrogate pair")
+    phrases = tuple(dict.fromkeys(canonical(written(phrase)) for phrase in value))
     if "" in phrases:
         raise refuse(f"{name} has an empty phrase", "remove it")
-    if any("\ud800" <= character <= "\udfff" for phrase in phrases for character in phrase):
-        raise refuse(f"{name} has half of a surrogate pair")
     return phrases

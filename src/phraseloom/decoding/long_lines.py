@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phraseloom.errors import DataError
+
+if TYPE_CHECKING:
+    from phraseloom.decoding.batching import Piece
+
+PREFIXES = "prefixes"  # the name of forced prefixes in messages
 
 
 def crop(ids: Sequence[list[int]], limit: int) -> tuple[list[list[int]], list[bool]]:
@@ -35,16 +40,23 @@ def crop_targets(translator: Any, targets: Sequence[str]) -> tuple[list[list[int
     return crop(encode(translator.tokenizer.target, targets, limit), limit)
 
 
-def refuse_long_prefixes(prefixes: Sequence[Sequence[int]], limit: int) -> None:
-    """Raise DataError (line from 1) for a prefix above the limit: a cropped prefix would change the request."""
-    for number, prefix in enumerate(prefixes, 1):
-        if len(prefix) > limit:
-            raise DataError(
-                f"a prefix of {len(prefix):,} subwords; this model takes at most {limit:,}",
-                file="prefixes",
-                line=number,
-                hint="shorten it, or raise max_length or max_input_tokens",
-            )
+def refuse_long_prefixes(pieces: Sequence[Piece], limit: int, max_segment: int | None = None) -> None:
+    """Raise DataError (line from 1) for a prefix above the limit: a cropped prefix would change the request.
+
+    `pieces`: the first of each line, with tags. `max_segment`: the most subwords that a source subword of a segmental model
+    writes, so a prefix above what the source can write has no probability.
+    """
+    for piece in pieces:
+        size = len(piece.prefix)
+        if size > limit:
+            hint = "shorten it, or raise max_length or max_input_tokens"
+            what = f"a prefix of {size:,} subwords; this model takes at most {limit:,}"
+            raise DataError(what, file=PREFIXES, line=piece.line + 1, hint=hint)
+        if max_segment is not None and size > len(piece.ids) * max_segment:
+            hint = f"each source subword writes at most {max_segment}; shorten the prefix"
+            what = f"a prefix of {size:,} subwords, but {len(piece.ids):,} source subwords write at most "
+            what += f"{len(piece.ids) * max_segment:,}"
+            raise DataError(what, file=PREFIXES, line=piece.line + 1, hint=hint)
 
 
 @dataclass

@@ -14,10 +14,12 @@ from phraseloom.decoding.cancellation import ShouldCancel
 from phraseloom.decoding.constrained import constrained_search
 from phraseloom.decoding.ensemble import averaged
 from phraseloom.decoding.limits import Hypothesis, Limits, Sampling, SearchOptions, tempering_of
+from phraseloom.decoding.long_lines import PREFIXES
 from phraseloom.decoding.mbr import expected_similarity
 from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.search import search, writer_of
+from phraseloom.errors import DataError
 from phraseloom.models.device import arithmetic
 from phraseloom.native.model import fast
 from phraseloom.options.decoding import DecodingConfig
@@ -26,9 +28,16 @@ from phraseloom.text.vocabulary import BOS, PAD, UNK
 
 
 def with_prefixes(side: Side, lines: list[list[Piece]], prefixes: Sequence[str]) -> list[list[Piece]]:
-    """The pieces of each line, with the forced prefix of its translation in the first piece; `side` is the target side."""
+    """The pieces of each line, with the forced prefix of its translation in the first piece; `side` is the target side.
+
+    Raises DataError (line from 1) for the prefix of a blank line.
+    """
     result = []
-    for pieces, prefix, ids in zip(lines, prefixes, side.encode_batch(list(prefixes)), strict=True):
+    encoded = side.encode_batch(list(prefixes))
+    for number, (pieces, prefix, ids) in enumerate(zip(lines, prefixes, encoded, strict=True), 1):
+        if ids and not pieces:
+            hint = "remove its prefix"
+            raise DataError("the line is blank, and so is its translation", file=PREFIXES, line=number, hint=hint)
         begun = side.pieces(prefix) if UNK in ids else ()
         result.append([replace(piece, prefix=ids, begun=begun) for piece in pieces[:1]] + pieces[1:])
     return result

@@ -30,7 +30,7 @@ class Writer(Protocol):
         ...
 
     def check(self, model: Any, config: DecodingConfig, *, aligned: bool) -> None:
-        """Raise UsageError if the options select an attention that the model lacks; `aligned`: whether one is needed."""
+        """Raise UsageError for an option that the model lacks, such as an attention; `aligned`: whether one is needed."""
         ...
 
     def links(
@@ -49,8 +49,7 @@ def writer_of(model: Any) -> Writer:
 def search(model: Any, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
     """Up to `n_best` hypotheses for each sentence of `memory`, best first; at least one each.
 
-    `model`: a `SearchModel`, or a `SegmentModel` (`npmt/candidates.py`). Raises ModelError if the model gives NaN, UsageError
-    for a word bonus without segments.
+    `model`: a `SearchModel`, or a `SegmentModel` (`npmt/candidates.py`). Raises ModelError if the model gives NaN.
     """
     with torch.inference_mode():
         return writer_of(model).search(model, memory, limits, options)

@@ -1,8 +1,11 @@
 """Split lines into sentences before translation, and join the translations with the original separators.
 
 A line is leading white space, sentences with white space between them, and trailing white space. Each sentence is translated
-on its own, and the white space is written back as it was, so a line in is a line out. The sentences are found by pySBD (extra
-`sentences`): rules for 23 languages (Sadvilkar and Neumann 2020), without a model. Other languages are refused.
+on its own, and the white space is written back as it was, so a line in is a line out. Where the source has none between two
+sentences, as in Chinese, the translations are joined with a space, unless the target language writes none there.
+
+The sentences are found by pySBD (extra `sentences`): rules for 23 languages (Sadvilkar and Neumann 2020), without a model.
+Other languages are refused.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from phraseloom.errors import UsageError
 from phraseloom.text.casing import base_language
 
 __all__ = ["SentenceSplitter", "join_sentences"]
+
+_UNSPACED = frozenset(("ja", "th", "yue", "zh"))  # languages without a space between sentences
 
 
 class SentenceSplitter:
@@ -67,8 +72,10 @@ def join_sentences(
     gaps: Sequence[str],
     translations: Sequence[Translation],
     blank: Translation = BLANK,
+    *,
+    language: str,
 ) -> Translation:
-    """The translation of a line from those of its sentences; `side` is the source side of the tokenizer.
+    """The translation of a line from those of its sentences; `side` is the source side of the tokenizer, `language` the target.
 
     Words, subwords and links are numbered in the line. The score is the mean over the sentences, weighted by their tokens.
     `blank`: the translation of a blank line.
@@ -81,6 +88,8 @@ def join_sentences(
     placed = list(zip(translations, before_s, before_t, strict=False))
     has_links = any(t.alignment is not None for t in translations)
     has_replaced = any(t.replaced is not None for t in translations)
+    space = "" if base_language(language) in _UNSPACED else " "
+    gaps = [gaps[0], *(gap or space for gap in gaps[1:-1]), gaps[-1]]
     text = "".join(gap + t.text for gap, t in zip(gaps, translations, strict=False)) + gaps[-1]
     return Translation(
         text=text,

@@ -17,29 +17,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phraseloom.decoding.constraints import canonical, words_of
 from phraseloom.errors import DataError
 from phraseloom.files import require_file
 from phraseloom.text.lines import read_lines
 
+if TYPE_CHECKING:
+    from phraseloom.text.tokenizer import Tokenizer
+
 _COLUMNS = {2: (0, 1), 4: (1, 0), 5: (4, 0)}  # where source and target are
 TABLE = "terms"  # the name of a mapping of terms in messages
 
 
 class Term(NamedTuple):
-    """A target phrase and its line in the table."""
+    """A target phrase, its line in the table, and its source phrase."""
 
     target: str
     line: int
+    source: str
 
 
 class Terms:
-    """The target phrase of each source phrase, by its words. `path`: for messages."""
+    """The target phrase of each source phrase, by its words. `path`: for messages. `first_counts`: see `_add`."""
 
-    def __init__(self, terms: dict[tuple[str, ...], Term], path: Path) -> None:
-        self.terms, self.path = terms, path
+    def __init__(self, terms: dict[tuple[str, ...], Term], path: Path, *, first_counts: bool = False) -> None:
+        self.terms, self.path, self._first_counts = terms, path, first_counts
+        self._fitted: tuple[Tokenizer, Terms] | None = None
         self._next: dict[Any, Any] = {}  # by word, what can follow; None → the term that ends here
         for words, term in terms.items():
             node = self._next
@@ -70,7 +75,7 @@ class Terms:
             _add(terms, source, target, path, line, first_counts=columns != 2)
         if not terms:
             raise DataError("the table has no terms", file=path)
-        return Terms(terms, path)
+        return Terms(terms, path, first_counts=columns != 2)
 
     @staticmethod
     def of(table: Mapping[str, str]) -> Terms:
@@ -83,8 +88,22 @@ class Terms:
             _add(terms, source, target, Path(TABLE), line)
         return Terms(terms, Path(TABLE))
 
+    def fitted(self, tokenizer: Tokenizer) -> Terms:
+        """The terms in the characters that a tokenizer leaves of text; made once for the last tokenizer.
+
+        Raises DataError if a phrase becomes empty, or the same as another one.
+        """
+        if self._fitted is None or self._fitted[0] is not tokenizer:
+            characters, written = tokenizer.source.characters, tokenizer.target.written
+            terms: dict[tuple[str, ...], Term] = {}
+            for own in self.terms.values():
+                source, target = characters(own.source), written(own.target)
+                _add(terms, source, target, self.path, own.line, first_counts=self._first_counts)
+            self._fitted = tokenizer, Terms(terms, self.path, first_counts=self._first_counts)
+        return self._fitted[1]
+
     def matches(self, text: str) -> list[Term]:
-        """The terms of a raw source line, in its order; a term that occurs twice is there once."""
+        """The terms of a source line, in its order; a term that occurs twice is there once."""
         words = words_of(text)
         lower = [word.lower() for word in words]
         found: dict[Term, None] = {}
@@ -117,7 +136,7 @@ def _add(
     key, target = tuple(words_of(source)), canonical(target)
     if not key or not target:
         raise DataError("a phrase is empty", file=path, line=line, hint="write SOURCE<tab>TARGET, or remove it")
-    before = terms.setdefault(key, Term(target, line))
+    before = terms.setdefault(key, Term(target, line, source))
     if before.target != target and not first_counts:
         raise DataError(
             f"{canonical(source)!r} has another target in line {before.line}",

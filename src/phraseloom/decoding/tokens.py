@@ -18,14 +18,7 @@ from phraseloom.text.vocabulary import UNK
 
 
 def search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
-    """Samples if the options have `sampling`, else greedy search for a beam of 1, otherwise beam search.
-
-    Raises UsageError for a word bonus.
-    """
-    if options.word_bonus:
-        raise UsageError(
-            f"word_bonus {options.word_bonus:g} is for segmental models", hint="use length_penalty for this model"
-        )
+    """Samples if the options have `sampling`, else greedy search for a beam of 1, otherwise beam search."""
     if options.sampling is not None:
         return sample_search(model, memory, limits, options)
     return (greedy_search if options.beam == 1 else beam_search)(model, memory, limits, options)
@@ -37,7 +30,12 @@ def can_align(model: Any) -> bool:
 
 
 def check(model: Any, config: DecodingConfig, *, aligned: bool) -> None:
-    """If an attention is needed, raise UsageError for a layer or head that the model lacks, ModelError if it has none."""
+    """Raise UsageError for a word bonus. If an attention is needed, raise UsageError for a layer or head that the model lacks,
+    ModelError if it has none."""
+    if config.word_bonus:
+        raise UsageError(
+            f"word_bonus {config.word_bonus:g} is for segmental models", hint="use length_penalty for this model"
+        )
     if aligned:
         choose(config, model.decoder.cross_structures)
 

@@ -193,11 +193,12 @@ class Translator:
         phrase that the vocabulary cannot spell.
         """
         check_model(self.model, self.config)
-        return check_terms(self.tokenizer.target, Terms.read(path, self.tokenizer.target.normaliser.detokenise))
+        return check_terms(self.tokenizer, Terms.read(path, self.tokenizer.target.normaliser.detokenise))
 
     def check(self, config: DecodingConfig | None = None, *, alignments: bool = False) -> dict[str, str] | None:
         """Check that `config` fits the model and return its lexicon. Raises as `lexicon`, and UsageError for an attention
-        that the model lacks, for a tag that it lacks, or for sampling or `no_repeat_ngram_size` with a segmental model."""
+        that the model lacks, for a tag that it lacks, for sampling or `no_repeat_ngram_size` with a segmental model, or for a
+        word bonus with any other."""
         config = config or self.config
         lexicon = self.lexicon(config)
         self.tokenizer.tag_ids(config.tags)
@@ -243,8 +244,8 @@ class Translator:
         line that is split into sentences; if it returns True, `translate` raises Cancelled. A sample depends on the seed of its
         line (`seeds`; default: the option `seed`) and its number (`numbers`; default: its index, or 0 with `seeds`).
 
-        Raises UsageError, ConfigError, ModelError; DataError (line from 1) if a tree does not fit its line, and for constraints
-        that cannot be met.
+        Raises UsageError, ConfigError, ModelError; DataError (line from 1) if a tree does not fit its line, for a prefix that
+        is too long or belongs to a blank line, and for constraints that cannot be met.
         """
         lines = list_of_lines(lines, "lines to translate")
         prefixes = None if prefixes is None else list_of_lines(prefixes, "prefixes")
@@ -297,8 +298,11 @@ class Translator:
             for number in range(len(own))
         ]
         translations = iter(self._translate(sentences, None, None, None, seeds, config, alignments, should_cancel))
-        side, blank = self.tokenizer.source, _blank(config, alignments)
-        return [join_sentences(side, own, gaps, list(islice(translations, len(own))), blank) for own, gaps in split]
+        side, blank, language = self.tokenizer.source, _blank(config, alignments), self.tokenizer.target.language
+        return [
+            join_sentences(side, own, gaps, list(islice(translations, len(own))), blank, language=language)
+            for own, gaps in split
+        ]
 
     def translate_iterable(
         self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any
@@ -426,13 +430,15 @@ class Translator:
             cut = [with_phrases(line, sizes) for line, sizes in zip(cut, phrases, strict=True)]
         if prefixes is not None:
             cut = with_prefixes(self.tokenizer.target, cut, prefixes)
-            refuse_long_prefixes([line[0].prefix if line else () for line in cut], config.max_target_tokens)
         cut = [
             [replace(piece, seed=seed._replace(part=seed.part + part)) for part, piece in enumerate(line)]
             for line, seed in zip(cut, sample_seeds, strict=True)
         ]
         if tags := self.tokenizer.tag_ids(config.tags):
             cut = [[replace(piece, ids=[*tags, *piece.ids], tags=len(tags)) for piece in line] for line in cut]
+        if prefixes is not None:
+            size = self.model.max_segment if self.model.writes == "segments" else None
+            refuse_long_prefixes([line[0] for line in cut if line], config.max_target_tokens, size)
         return ids, cut
 
     def _translate(

@@ -215,11 +215,13 @@ class Models:
         config, options = self[key.model].config, dict(key.options)
         mbr, sample = options.get("mbr", config.mbr), options.get("sample", config.sample)
         rows = int(mbr or (key.n_best if sample else key.beam))
-        matches = text.terms.matches(text.text) if text.terms is not None else []
+        tokenizer, matches = self[key.model].tokenizer, []
+        if text.terms is not None:
+            matches = text.terms.fitted(tokenizer).matches(tokenizer.source.characters(text.text))
         if text.constraints is None and not matches:
             return rows
         own = text.constraints or Constraints()
-        encode = self[key.model].tokenizer.target.encode
+        encode = tokenizer.target.encode
         required = {*own.include, *(term.target for term in matches)}
         return beam_width(rows, sum(len(encode(phrase)) for phrase in required), own)
 

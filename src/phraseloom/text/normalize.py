@@ -42,13 +42,20 @@ class Normaliser:
         """The normalised line, tokenised with single spaces between words if `tokenize` is set."""
         if self.identity:
             return line
-        if self._normalise is not None:
-            line = self._normalise(line)
+        line = self.characters(line)
         if self._tokenise is not None:
             line = self._tokenise(line, self.language)
         if self.truecaser is not None:
             line = " ".join(self.truecaser(line.split(" ")))
-        return self._lower(line) if self.config.lowercase else line
+        return self.lower(line)
+
+    def characters(self, text: str) -> str:
+        """The text with its punctuation normalised, neither tokenised nor in lower case."""
+        return self._normalise(text) if self._normalise is not None else text
+
+    def lower(self, text: str) -> str:
+        """The text in lower case if the option `lowercase` is on."""
+        return self._lower(text) if self.config.lowercase else text
 
     @property
     def keeps_text(self) -> bool:

@@ -157,8 +157,7 @@ class Side:
     @property
     def streams_at_end(self) -> bool:
         """Whether the last words of a line may change its first ones (`Normaliser.looks_at_end`)."""
-        plain = self.normaliser if isinstance(self.normaliser, Normaliser) else self.normaliser.plain
-        return plain.looks_at_end
+        return self._plain.looks_at_end
 
     def _line(self, ids: Sequence[int], begun: Sequence[str]) -> str:
         ids = [i for i in ids if i not in self._tags] if self._tags else ids
@@ -174,6 +173,20 @@ class Side:
     def plain(self, line: str) -> str:
         """A raw line of the data as `decode` would write it: the line itself unless it is joined text."""
         return self.normaliser.detokenise(line) if self.joined else line
+
+    def characters(self, text: str) -> str:
+        """The text with its characters normalised as those of a line are, in its own case and not tokenised."""
+        text = self._plain.characters(text)
+        return self.subwords.normalised(text) if isinstance(self.subwords, MarianSubwords) else text
+
+    def written(self, phrase: str) -> str:
+        """A phrase in the characters that `decode` writes, in lower case if the text is."""
+        return self._plain.lower(self.characters(phrase))
+
+    @property
+    def _plain(self) -> Normaliser:
+        """The normaliser of plain text."""
+        return self.normaliser if isinstance(self.normaliser, Normaliser) else self.normaliser.plain
 
     def words(self, line: str) -> list[str]:
         """The words of a raw line after normalisation and tokenisation, phrases split. Word alignments count these, from 0."""

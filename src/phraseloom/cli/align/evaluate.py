@@ -88,7 +88,7 @@ def command(
     from phraseloom.metrics.aer import score_alignment
 
     check_outputs({"--json": json_file}, inputs=[*hypotheses, gold, source, target], overwrite=overwrite)
-    once(hypotheses)
+    once([_name(path) for path in hypotheses])
     if (source is None) != (target is None):
         raise UsageError("the links are checked against both texts or none", hint="give -s and -t")
     if STDIN in (gold, source, target):

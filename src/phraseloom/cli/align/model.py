@@ -13,7 +13,17 @@ import typer
 
 from phraseloom.cli.align.apply import text_of
 from phraseloom.cli.align.evaluate import GoldForm, read_gold_text
-from phraseloom.cli.options import Device, Model, OutputFile, SourceText, TargetText, Trees, grouped, options_of
+from phraseloom.cli.options import (
+    Device,
+    Model,
+    OutputFile,
+    SourceText,
+    TargetText,
+    Trees,
+    grouped,
+    options_of,
+    warn_without_tag,
+)
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
 from phraseloom.cli.streams import warn
@@ -35,7 +45,7 @@ Select = Literal["auto"]
 
 @options_of(
     DecodingConfig,
-    only=("alignment_layer", "alignment_head", "alignment_method"),
+    only=("alignment_layer", "alignment_head", "alignment_method", "tags"),
     forms={
         "alignment_layer": {"names": ["--layer"]},
         "alignment_head": {"names": ["--head"], "show_default": "the model's setting; mean with --layer"},
@@ -83,12 +93,13 @@ def command(
     if select is None and form != GoldForm():
         raise UsageError("--format, --base and --reverse are about --gold")
     if gold is not None:
-        if options or scores or output is not None:
+        if options.keys() - {"tags"} or scores or output is not None:
             raise UsageError("--select finds layer, head and method, and writes no links", hint="align afterwards")
-        _select(model, (source, target, gold, trees), form, device)
+        _select(model, (source, target, gold, trees), form, device, options)
         return
     translator = Translator.from_pretrained(model, device=device, **options)
     translator.require_trees(trees is not None)
+    warn_without_tag("align", {model: translator})
     _align(translator, source, target, trees, scores=scores, output=output)
 
 
@@ -153,7 +164,9 @@ def _noted(pairs: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[Alig
         yield pair
 
 
-def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: GoldForm, device: str) -> None:
+def _select(
+    model: Path, files: tuple[Path, Path, Path, Path | None], form: GoldForm, device: str, options: dict[str, Any]
+) -> None:
     """Print the best settings on gold links and write the best of them into the model folder."""
     from phraseloom.analysis.alignment import measure, ranked, remember
     from phraseloom.decoding.translator import Translator
@@ -164,7 +177,8 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: Gold
         if not require_file(path, "text file").is_file():
             raise UsageError("--select stores the checksum of this file, so it cannot be a pipe", file=path)
     text = read_gold_text(*files, form)
-    translator = Translator.from_pretrained(model, device=device)
+    translator = Translator.from_pretrained(model, device=device, **options)
+    warn_without_tag("align", {model: translator})
     with naming("trees", trees):
         settings = ranked(
             measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))

@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import BySentence, Device, Model, SourceText, TargetText, Trees, require_json
+from phraseloom.cli.options import (
+    BySentence,
+    Device,
+    Model,
+    SourceText,
+    TargetText,
+    Trees,
+    options_of,
+    require_json,
+    warn_without_tag,
+)
 from phraseloom.cli.streams import warn
 from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
@@ -29,6 +40,7 @@ Use = Literal["cross", "encoder-self", "decoder-self", "all"]
 Output = Literal["table", "json"]
 
 
+@options_of(DecodingConfig, only=("tags",))
 def command(
     model: Model,
     source: SourceText,
@@ -43,6 +55,8 @@ def command(
         "table"
     ),
     by_sentence: BySentence = False,
+    *,
+    options: dict[str, Any],
     device: Device = "cpu",
 ) -> None:
     """Print how much of a model's attention goes to tokens and how much to phrases, in per cent by layer.
@@ -60,7 +74,8 @@ def command(
     from phraseloom.decoding.translator import Translator
 
     uses = USES if use == "all" else (use,)
-    translator = Translator.from_pretrained(model, device=device)
+    translator = Translator.from_pretrained(model, device=device, **options)
+    warn_without_tag("analyse", {model: translator})
     result = activation_shares(
         translator,
         lines[source],

@@ -19,13 +19,14 @@ from phraseloom.cli.options import (
     Trees,
     grouped,
     once,
+    options_of,
     require_json,
 )
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
 from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
-from phraseloom.options.decoding import AlignmentMethod
+from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import MeasuredAlignment
@@ -36,6 +37,7 @@ Heads = Literal["mean", "max"]
 HEADS_IN_WORDS: dict[Heads, str] = {"mean": "mean of the heads", "max": "largest weight over the heads"}
 
 
+@options_of(DecodingConfig, only=("tags",))
 @grouped
 def command(
     models: Models,
@@ -51,6 +53,7 @@ def command(
         Heads, typer.Option(help="How all heads of a layer are combined in the first table and in the plot.")
     ] = "mean",
     trees: Trees = None,
+    options: dict[str, Any],
     json: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the results of every layer, head and method as one JSON object."),
@@ -81,7 +84,7 @@ def command(
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
     text = read_gold_text(source, target, gold, trees, form)
-    measured = _measure(models, text, (source, target), trees, device)
+    measured = _measure(models, text, (source, target), trees, device, options)
     print("\n".join(_tables(measured, method, heads, len(text.gold))))
     if json is not None:
         from phraseloom import results
@@ -97,14 +100,19 @@ def command(
 
 
 def _measure(
-    models: Sequence[Path], text: GoldText, files: tuple[Path, Path], trees: Path | None, device: str
+    models: Sequence[Path],
+    text: GoldText,
+    files: tuple[Path, Path],
+    trees: Path | None,
+    device: str,
+    options: dict[str, Any],
 ) -> dict[str, list[MeasuredAlignment]]:
     """Measure every model on the text; all models are loaded first."""
     from phraseloom.analysis.alignment import measure
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.cli.analyse.models import load_models, warn_without_readers
 
-    translators, readers = load_models(models, device, trees=trees is not None)
+    translators, readers = load_models(models, device, trees=trees is not None, **options)
     for translator in translators.values():
         cross_structures(translator.model)
     warn_without_readers(trees is not None, readers)

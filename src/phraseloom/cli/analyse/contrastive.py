@@ -157,7 +157,7 @@ ScoreFile = Annotated[
 ]
 
 
-@options_of(DecodingConfig, only=("batch_sentences", "workers"))
+@options_of(DecodingConfig, only=("batch_sentences", "workers", "tags"))
 @grouped
 def command(
     models: ComparedModels,

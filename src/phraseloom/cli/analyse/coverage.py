@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.options import Device, ForcedTarget, Resamples, ResampleSeed, TableForm, Trees
+from phraseloom.cli.options import (
+    Device,
+    ForcedTarget,
+    Resamples,
+    ResampleSeed,
+    TableForm,
+    Trees,
+    options_of,
+    warn_without_tag,
+)
 from phraseloom.errors import DataError, plural
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from phraseloom.results import CoverageResult, LayerCoverage
 
 
+@options_of(DecodingConfig, only=("tags",))
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, run folder or checkpoint.")],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text.")],
@@ -33,6 +44,8 @@ def command(
     bootstrap: Resamples = 1000,
     seed: ResampleSeed = 12345,
     output: TableForm = "table",
+    *,
+    options: dict[str, Any],
     device: Device = "cpu",
 ) -> None:
     """Print how much of the attention to phrase slots covers gold phrases, compared with uniform attention over
@@ -56,7 +69,8 @@ def command(
     gold = read_phrases(lines[phrases], file=phrases, links=links, links_file=alignments, kinds=requested)
     if requested and not any(gold):
         raise DataError(f"no phrase of two and more source words is of the kind {', '.join(requested)}", file=phrases)
-    translator = Translator.from_pretrained(model, device=device)
+    translator = Translator.from_pretrained(model, device=device, **options)
+    warn_without_tag("analyse", {model: translator})
     of_source = lines[trees] if trees else None
     measured = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed, trees=of_source)
     options = {"model": str(model), "bootstrap": bootstrap, "seed": seed}

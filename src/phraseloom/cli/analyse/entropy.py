@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import BySentence, Device, Models, SourceText, Trees, once, require_json
+from phraseloom.cli.options import BySentence, Device, Models, SourceText, Trees, once, options_of, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
 from phraseloom.cli.streams import warn
 from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from phraseloom.analysis.entropy import AttentionEntropy, Reading
-    from phraseloom.options.decoding import DecodingConfig
 
 
 Average = Literal["steps", "sentences"]
 
 
+@options_of(DecodingConfig, only=("tags",))
 def command(
     models: Models,
     source: SourceText,
@@ -37,7 +38,9 @@ def command(
             help="Its translation, for forced decoding. Default: each model's own output.",
         ),
     ] = None,
+    *,
     trees: Trees = None,
+    options: dict[str, Any],
     mean: Annotated[
         Average,
         typer.Option(
@@ -71,7 +74,7 @@ def command(
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
-    measured = _measure(models, source, target, trees, device)
+    measured = _measure(models, source, target, trees, device, options)
     print(_table(measured, mean))
     if json is not None:
         from phraseloom import results
@@ -84,7 +87,12 @@ def command(
 
 
 def _measure(
-    models: Sequence[Path], source: Path, target: Path | None, trees: Path | None, device: str
+    models: Sequence[Path],
+    source: Path,
+    target: Path | None,
+    trees: Path | None,
+    device: str,
+    options: dict[str, Any],
 ) -> dict[str, AttentionEntropy]:
     """Measure every model on the text; all models are loaded first. Print warnings about left-out and cropped lines."""
     from phraseloom.analysis.attention import cross_structures
@@ -92,7 +100,7 @@ def _measure(
     from phraseloom.cli.analyse.models import load_models, warn_without_readers
 
     lines = read_parallel(source, target, trees)
-    translators, readers = load_models(models, device, trees=trees is not None)
+    translators, readers = load_models(models, device, trees=trees is not None, **options)
     for translator in translators.values():
         cross_structures(translator.model)
     warn_without_readers(trees is not None, readers)

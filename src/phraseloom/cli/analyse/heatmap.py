@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import Device, Model
+from phraseloom.cli.options import Device, Model, options_of, warn_without_tag
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import read_lines
 
 Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases"]
 
 
+@options_of(DecodingConfig, only=("tags",))
 def command(
     model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")],
@@ -37,6 +39,8 @@ def command(
     layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1. Default: the last but one.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="Head, from 1. Default: the mean of all heads.")] = None,
     overwrite: Overwrite = False,
+    *,
+    options: dict[str, Any],
     device: Device = "cpu",
 ) -> None:
     """Draw the attention of one sentence. Rows are queries; columns are slots, in blocks of tokens and n-grams, or
@@ -54,7 +58,8 @@ def command(
     from phraseloom.decoding.translator import Translator
     from phraseloom.report.charts.heatmap import draw
 
-    translator = Translator.from_pretrained(model, device=device)
+    translator = Translator.from_pretrained(model, device=device, **options)
+    warn_without_tag("analyse", {model: translator})
     cropped = CroppedLines("side")
     for side, words, limit in (
         (translator.tokenizer.source, text, translator.config.max_input_tokens),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from phraseloom.cli.options import warn_without_tag
 from phraseloom.cli.streams import warn
 
 if TYPE_CHECKING:
@@ -18,13 +19,17 @@ NO_USE = "--trees has no effect: none of these models takes phrases from trees"
 def load_models(
     models: Sequence[Path], device: str, *, trees: bool, **options: Any
 ) -> tuple[dict[str, Translator], set[str]]:
-    """The translators by the name of their model, and which of them read trees. Raises UsageError for one without its trees."""
+    """The translators by the name of their model, and which of them read trees; warns of one without its tag.
+
+    Raises UsageError for one without its trees.
+    """
     from phraseloom.decoding.translator import Translator
 
     translators = {str(model): Translator.from_pretrained(model, device=device, **options) for model in models}
     readers = {name for name, t in translators.items() if t.segmenter is not None and t.segmenter.needs_trees}
     for name, translator in translators.items():
         translator.require_trees(trees and name in readers)
+    warn_without_tag("analyse", translators)
     return translators, readers
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.options import Device, Model, SourceText, TextForm
+from phraseloom.cli.options import Device, Model, SourceText, TextForm, options_of, warn_without_tag
 from phraseloom.errors import DataError, UsageError, escape_controls
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ SegmentedTarget = Annotated[
 ]
 
 
+@options_of(DecodingConfig, only=("tags",))
 def command(
     model: Model,
     source: SourceText,
@@ -46,6 +48,8 @@ def command(
         int, typer.Option("-n", "--sentences", min=0, help="Number of sentences to print, from the first.")
     ] = 10,
     output: TextForm = "text",
+    *,
+    options: dict[str, Any],
     device: Device = "cpu",
 ) -> None:
     """Print which source subword writes which words, how long segments are, and how many known phrases are
@@ -75,7 +79,8 @@ def command(
         if not any(gold):
             of = f" of the kind {', '.join(requested)}" if requested else ""
             raise DataError(f"no phrase{of} that is a run of two and more target words", file=phrases)
-    translator = Translator.from_pretrained(model, device=device)
+    translator = Translator.from_pretrained(model, device=device, **options)
+    warn_without_tag("analyse", {model: translator})
     forced = None if target is None else of_pairs(translator, lines[source], lines[target], gold)
     segmented: Sequence[Segmented | None] = (
         of_translations(translator, lines[source]) if forced is None else forced.sentences
