@@ -1,4 +1,4 @@
-"""`translate --add-phrases`."""
+"""`--add-phrases` of translate and score."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def test_phrases_are_added_for_one_run(tmp_path: Path, command: Command) -> None
     done = command(*words, stdin=b"wir\n")
     assert done.code == 0, done.err
     assert "1 phrase added, 1 known before" in done.err
+    pair = command("score", tmp_path / "m", stdin=b"wir\tquality of life\n")
+    one_token = command(
+        "score", tmp_path / "m", "--add-phrases", tmp_path / "more.tsv", stdin=b"wir\tquality of life\n"
+    )
+    assert (pair.code, one_token.code) == (0, 0) and "1 phrase added, 1 known before" in one_token.err
+    assert pair.out != one_token.out
     (tmp_path / "more.tsv").write_bytes(b"quality\n")
     done = command(*words, stdin=b"wir\n")
     assert done.code == 1 and "more.tsv:1: 'quality' is not a phrase" in done.err

@@ -145,9 +145,9 @@ def test_the_score_and_the_odds_of_a_trained_gate(command: Command) -> None:
     assert "this model has no gate between words and phrases; phraseloom fertility train adds one" in without.err
 
 
-def test_the_score_of_tempered_odds_is_that_of_translate(command: Command) -> None:
+@pytest.mark.parametrize("gate", [("--phrase-odds", "0.2", "--gate-weight", "0.5"), ("--gate-score", "density")])
+def test_the_score_of_another_gate_is_that_of_translate(command: Command, gate: tuple[str, ...]) -> None:
     assert command("fertility", "train", "net", *TEXT, "-o", "new", *QUICK).code == 0
-    gate = ("--phrase-odds", "0.2", "--gate-weight", "0.5")
     found = command("translate", "new", "--output", "json", *gate, stdin=Path("s").read_bytes())
     translations = [json.loads(line) for line in found.out.splitlines()]
     Path("out").write_text("".join(t["text"] + "\n" for t in translations))

@@ -93,7 +93,7 @@ INPUTS = {
     ("fertility train", "--labels"), ("fertility train", "--valid-source"), ("fertility train", "--valid-labels"),
     ("fertility evaluate", "model"), ("fertility evaluate", "--source"), ("fertility evaluate", "--labels"),
     ("average", "checkpoints"), ("translate", "model"), ("translate", "--lexicon"), ("translate", "--prefixes"),
-    ("translate", "--trees"), ("translate", "--add-phrases"), ("translate", "--ensemble"), ("translate", "--constraints"),
+    ("translate", "--trees"), ("translate", "--add-phrases"), ("score", "--add-phrases"), ("translate", "--ensemble"), ("translate", "--constraints"),
     ("translate", "--terms"), ("evaluate", "--scores"), ("reproduce", "--merge"), ("reproduce", "--evidence"),
     ("reproduce", "--pictures"), ("reproduce", "--rows-from"),
     ("prepare", "--merge"), ("score", "--ensemble"), ("report", "--scores"), ("decontaminate", "--source"),

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.streams import warn
-from phraseloom.errors import UsageError
+from phraseloom.cli.streams import note, warn
+from phraseloom.errors import UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.config import Config
@@ -266,6 +266,32 @@ def check_ensemble(options: Mapping[str, Any], ensemble: Sequence[Path] | None) 
     """Raise UsageError for `--ensemble-mean` without `--ensemble`."""
     if "ensemble_mean" in options and not ensemble:
         raise UsageError("--ensemble-mean is for an ensemble of models", hint="add --ensemble MODEL")
+
+
+MorePhrases = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Extra phrases for the output of a model with continuous output: one per line, or a .vec file.",
+    ),
+]
+GateScore = Literal["mixture", "density", "released"]
+GateScoreOption = Annotated[
+    GateScore | None,
+    typer.Option(
+        "--gate-score",
+        help="How the gate weighs words and phrases (docs/continuous_output.md). Default: the model's output.score.",
+    ),
+]
+
+
+def change_output(verb: str, translator: Translator, phrases: Path | None, score: GateScore | None) -> None:
+    """Add the phrases of `--add-phrases` to the output of a model, and set its `--gate-score`."""
+    if phrases is not None:
+        added = translator.add_phrases(phrases)
+        note(verb, f"{plural(added.new, 'phrase')} added, {added.known:,} known before")
+    if score is not None:
+        translator.set_gate(score=score)
 
 
 def warn_without_tag(verb: str, translators: Mapping[Any, Translator]) -> None:

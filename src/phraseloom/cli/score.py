@@ -15,8 +15,11 @@ import typer
 from phraseloom.cli.options import (
     BySentence,
     Device,
+    GateScoreOption,
     Model,
+    MorePhrases,
     Trees,
+    change_output,
     check_ensemble,
     options_of,
     require_json,
@@ -35,7 +38,7 @@ from phraseloom.text.vocabulary import UNK
 
 if TYPE_CHECKING:
     from phraseloom.decoding.scoring import Score
-
+    from phraseloom.decoding.translator import Translator
 
 Output = Literal["text", "json", "summary"]
 
@@ -89,6 +92,8 @@ def command(
     output: OutputForm = "text",
     summary: Summary = False,
     ensemble: Ensemble = None,
+    add_phrases: MorePhrases = None,
+    gate_score: GateScoreOption = None,
     normalise: Normalise = False,
     options: dict[str, Any],
     by_sentence: BySentence = False,
@@ -114,20 +119,15 @@ def command(
     keep_pages()
     if find_task(model) == "language_model":
         given = {"TARGET": target, "--normalise": normalise, "--trees": trees, "--ensemble": ensemble}
+        given |= {"--add-phrases": add_phrases, "--gate-score": gate_score}
         _refuse_what_is_for_pairs(given, options)
         scored = _of_lines(model, source, device=device, options=options)
     else:
         if (source is None) != (target is None):
             raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
-        scored = _of_pairs(
-            model,
-            source,
-            target,
-            trees=trees,
-            ensemble=ensemble or [],
-            device=device,
-            options=options,
-        )
+        translator = _load(model, ensemble or [], device, options)
+        change_output("score", translator, add_phrases, gate_score)
+        scored = _of_pairs(translator, source, target, trees)
     sums = _print(scored, output, normalise, by_sentence)
     for text in scored.warnings():
         warn("score", text)
@@ -176,31 +176,25 @@ def _of_lines(model: Path, source: Path | None, *, device: str, options: dict[st
     return ScoredText(run(), generator.side.vocabulary.piece(UNK), warnings)
 
 
-def _of_pairs(
-    model: Path,
-    source: Path | None,
-    target: Path | None,
-    *,
-    trees: Path | None = None,
-    ensemble: Sequence[Path] = (),
-    device: str,
-    options: dict[str, Any],
-) -> ScoredText:
-    """The pairs of two files or of standard input, with the `trees` of the sources.
+def _load(model: Path, ensemble: Sequence[Path], device: str, options: Mapping[str, Any]) -> Translator:
+    """The models that score together, with the options of the command line."""
+    from phraseloom.decoding.translator import Translator
 
-    `ensemble`: models that score together with `model`.
+    translator = Translator.from_pretrained(model, ensemble=ensemble, device=device)
+    translator = translator.with_options(**with_penalty(translator.config, options))
+    warn_without_tag("score", {model: translator})
+    return translator
+
+
+def _of_pairs(translator: Translator, source: Path | None, target: Path | None, trees: Path | None) -> ScoredText:
+    """The pairs of two files or of standard input, with the `trees` of the sources.
 
     Perplexity leaves out a pair of two blank lines, whose probability is 1, and cropped pairs, whose words were not all scored.
     """
-    from phraseloom.decoding.translator import Translator
-
     if source is not None and target is not None:
         same_length(source, target, trees)
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
-    translator = Translator.from_pretrained(model, ensemble=ensemble, device=device)
-    translator = translator.with_options(**with_penalty(translator.config, options))
     translator.require_trees(trees is not None)
-    warn_without_tag("score", {model: translator})
     pairs, cropped = PairReader(source, target), CroppedLines("pair")
 
     def run() -> Iterator[Window]:

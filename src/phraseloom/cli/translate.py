@@ -13,8 +13,11 @@ import typer
 
 from phraseloom.cli.options import (
     Device,
+    GateScoreOption,
     Model,
+    MorePhrases,
     Trees,
+    change_output,
     check_ensemble,
     no_sampling,
     options_of,
@@ -24,7 +27,7 @@ from phraseloom.cli.options import (
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import ParallelFile
 from phraseloom.cli.streams import first_sign, note, warn
-from phraseloom.errors import UsageError, plural
+from phraseloom.errors import UsageError
 from phraseloom.files import atomic_write, disk
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import LineReport
@@ -204,20 +207,6 @@ OutputForm = Annotated[
 Prefixes = Annotated[
     Path | None, typer.Option(help="File of forced prefixes: line n is the beginning of translation n.")
 ]
-MorePhrases = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Extra phrases for the output of a model with continuous output: one per line, or a .vec file.",
-    ),
-]
-GateScoreOption = Annotated[
-    Literal["mixture", "density", "released"] | None,
-    typer.Option(
-        "--gate-score",
-        help="How the gate weighs words and phrases (docs/continuous_output.md). Default: the model's output.score.",
-    ),
-]
 EnsembleFolders = Annotated[
     list[Path] | None,
     typer.Option(
@@ -301,11 +290,7 @@ def command(
     translator = _load(model, ensemble or [], device, options)
     translator.require_trees(trees is not None)
     warn_without_tag("translate", {model: translator})
-    if add_phrases is not None:
-        added = translator.add_phrases(add_phrases)
-        note("translate", f"{plural(added.new, 'phrase')} added, {added.known:,} known before")
-    if gate_score is not None:
-        translator.set_gate(score=gate_score)
+    change_output("translate", translator, add_phrases, gate_score)
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
     table = None if terms is None else translator.read_terms(terms)
