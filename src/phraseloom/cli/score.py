@@ -118,7 +118,12 @@ def command(
 
     keep_pages()
     if find_task(model) == "language_model":
-        given = {"TARGET": target, "--normalise": normalise, "--trees": trees, "--ensemble": ensemble}
+        given: dict[str, object] = {
+            "TARGET": target,
+            "--normalise": normalise,
+            "--trees": trees,
+            "--ensemble": ensemble,
+        }
         given |= {"--add-phrases": add_phrases, "--gate-score": gate_score}
         _refuse_what_is_for_pairs(given, options)
         scored = _of_lines(model, source, device=device, options=options)
