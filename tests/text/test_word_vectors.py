@@ -127,6 +127,10 @@ def test_random_vectors() -> None:
     [
         ({"whiten": True}, "whiten is given, but no vectors"),
         ({"dimensions": 3, "vectors": "v"}, "dimensions keeps principal components"),
+        (
+            {"dimensions": 9, "center": True, "vectors": {"train": {"width": 8}}},
+            "dimensions: 9 is more than vectors.train.width: 8",
+        ),
         ({"center": True, "vectors": {"random": 8}}, "center is for vectors of a file"),
         ({"vectors": {"random": 1}}, "greater than or equal to 2"),
         ({"vectors": {"Random": 8}}, "random"),

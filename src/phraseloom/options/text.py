@@ -166,6 +166,9 @@ class WordsConfig(Config):
             raise ValueError(f"{of_file[0]} is for vectors of a file; random ones do not need it")
         if self.dimensions is not None and not (self.center or self.whiten):
             raise ValueError("dimensions keeps principal components; it needs center: true or whiten: true")
+        trained = getattr(self.vectors, "train", None)
+        if trained is not None and (self.dimensions or 0) > trained.width:
+            raise ValueError(f"dimensions: {self.dimensions} is more than vectors.train.width: {trained.width}")
         if self.source is not None and self.source_size is not None:
             raise ValueError("source_size is a number of words, and source makes subwords: it has a size of its own")
         of_one_side = {
