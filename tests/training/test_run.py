@@ -190,7 +190,7 @@ def test_changed_recipe_is_taken_with_allow_changed(
     assert load_recipe(tmp_path / "run" / "config.yaml").training.batch_tokens == 300
     again = ["training.batch_tokens=300", "training.max_updates=14", "decoding.beam=2"]
     assert phraseloom([*arguments, *again]) == 0
-    assert "for those that are there, give it to translate" in capsys.readouterr().err
+    assert "for existing ones, give it to translate" in capsys.readouterr().err
     stored = json.loads((tmp_path / "run" / "last" / "generation_config.json").read_text())
     assert stored["beam"] != 2, "a finished run writes no checkpoint"
 
