@@ -154,9 +154,7 @@ def begin(recipe: AnyRecipe, run: Path, dataset: Dataset, *, allow_changed: bool
     begun.is_changed = bool(changed)
     begun.notices = [f"changed since this run was started: {change}" for change in changed]
     if any(change.startswith("decoding.") for change in changed):
-        begun.notices.append(
-            "decoding is changed for the checkpoints to come; for existing ones, give it to translate"
-        )
+        begun.notices.append("decoding is changed for the checkpoints to come; for existing ones, give it to translate")
     note_transfers(run, begun.transfers)
     if begun.start is not None:
         note_start(recipe, run, dataset.fingerprint, begun.start)
