@@ -410,7 +410,7 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
             if best is not None and best not in dict(checkpoint.list_checkpoints(run)):
                 job.state.forget_best()
                 warnings.append(
-                    f"the best checkpoint so far, of update {best}, is gone; the best of those to come is the best"
+                    f"the best checkpoint so far, of update {best}, is gone; the next validation counts as the best"
                 )
             read_model(path)
             job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
