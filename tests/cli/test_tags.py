@@ -101,6 +101,36 @@ def test_other_commands_take_a_tag_and_warn_without(
     assert refused.code == 2 and "the tag <2x> is not known to this model" in refused.err, refused.err
 
 
+def test_comparisons_give_the_tag_to_the_models_that_have_tags(
+    command: Command, folder: Path, text: None, tmp_path: Path
+) -> None:
+    """`diff` has the log P of `score --tag`, and `report` the entropy of `analyse entropy --tag`."""
+    tokenizer, config = bpe_tokenizer(), ModelConfig.model_validate({"preset": "tiny"})
+    save_model(tmp_path / "plain", build(config, tokenizer), config, tokenizer, languages=("en", "de"))
+    warning = f"warning: no --tag is given; the tags of {folder / 'm'} are <2de>, <2fr>\n"
+    for tag in ([], ["--tag", "<2de>"], ["--tag", "<2fr>"]):
+        data = {}
+        for verb, outputs in (("report", ("-o", "page.html", "--json")), ("diff", ("-o",))):
+            given = ("plain", f"tagged={folder / 'm'}", "-s", "s", "-r", "t", *tag, "--overwrite", *outputs)
+            done = command(verb, *given, f"{verb}.json")
+            assert done.code == 0, done.err
+            assert (f"phraseloom {verb}: {warning}" in done.err) == (not tag)
+            assert (f"phraseloom {verb}: plain has no tags: --tag is left out\n" in done.err) == bool(tag)
+            data[verb] = json.loads(Path(f"{verb}.json").read_text())
+        listed = {sentence["line"]: sentence["systems"][1] for sentence in data["diff"]["sentences"]["listed"]}
+        scored = command("score", folder / "m", "s", "t", *tag).out.split()
+        assert [listed[n]["log_prob"] for n in (1, 2)] == pytest.approx([float(x) for x in scored], abs=1e-5)
+        done = command("analyse", "entropy", folder / "m", "-s", "s", "-t", "t", *tag, "--json", "e", "--overwrite")
+        assert done.code == 0, done.err
+        wanted = json.loads(Path("e").read_text())
+        [part] = [part for part in data["report"]["parts"] if part["kind"] == "entropy"]
+        assert part["systems"][1]["tokens"]["whole"] == wanted["systems"][0]["tokens"]["whole"]["steps"]
+        assert data["report"]["about"].get("tags") == (tag[1] if tag else None)
+    for verb in ("report", "diff"):
+        refused = command(verb, "plain", folder / "m", "-s", "s", "-r", "t", "-o", "x.html", "--tag", "<2x>")
+        assert refused.code == 2 and "the tag <2x> is not known to this model" in refused.err, refused.err
+
+
 def test_the_warning_names_each_of_several_models(command: Command, folder: Path, text: None, tmp_path: Path) -> None:
     tokenizer, config = bpe_tokenizer(), ModelConfig.model_validate({"preset": "tiny"})
     save_model(tmp_path / "plain", build(config, tokenizer), config, tokenizer, languages=("en", "de"))

@@ -133,10 +133,11 @@ def test_buckets_are_cumulative() -> None:
     assert 'phraseloom_tokens_total{model="a\\"b"} 30' in text and "phraseloom_uptime_seconds 7" in text
 
 
-def test_a_request_may_have_tags_of_the_model(server: Running) -> None:
-    assert server.call("POST", "/translate", {"text": "a", "tag": "<x>"})[0] == 200
-    assert server.call("POST", "/translate", {"text": "a", "tag": ["<y>", "<x>"]})[0] == 200
-    found = server.call("POST", "/translate", {"text": "a", "tag": "<z>"})
+@pytest.mark.parametrize("path", ["/translate", "/explain"])
+def test_a_request_may_have_tags_of_the_model(server: Running, path: str) -> None:
+    assert server.call("POST", path, {"text": "a", "tag": "<x>"})[0] == 200
+    assert server.call("POST", path, {"text": "a", "tag": ["<y>", "<x>"]})[0] == 200
+    found = server.call("POST", path, {"text": "a", "tag": "<z>"})
     assert found[0] == 400
     assert message(found) == "tag: the model fake does not know <z>; its tags: <x>, <y>"
 

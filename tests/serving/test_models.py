@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.decoding.conftest import lines_of_words
+from tests.helpers import tagged_tokenizer
 from tests.serving.harness import PATIENCE, Running, connect, post, running
 from tests.serving.test_server import ask_many
 
@@ -17,6 +19,9 @@ from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
+from phraseloom.models.tasks import build
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.models import Models, RequestText, TranslateKey
 
@@ -100,6 +105,19 @@ def test_the_explanation_is_that_of_explain(translator: Translator) -> None:
             wanted = explain({"two": other, "one": translator}, lines, max_tokens=6, **options)
             assert found == wanted
     assert any("6" in note for sentence in found["sentences"] for view in sentence["views"] for note in view["notes"])
+
+
+def test_the_explanation_of_a_tagged_text_is_that_of_explain_with_the_tag() -> None:
+    tokenizer, config = tagged_tokenizer("<2de>", "<2fr>"), ModelConfig.model_validate({"preset": "tiny"})
+    torch.manual_seed(1)
+    model = Translator(build(config, tokenizer).eval(), tokenizer, DecodingConfig())
+    found = {}
+    with running(translators={"it": model}, models=Models) as server:
+        for tag in ("<2de>", "<2fr>"):
+            status, found[tag], _ = server.call("POST", "/explain", {"text": "the old man", "tag": tag})
+            assert status == 200
+            assert found[tag] == explain({"it": model.with_options(tags=[tag])}, ["the old man"])
+    assert found["<2de>"] != found["<2fr>"]
 
 
 def test_what_models_says_of_it(translator: Translator) -> None:

@@ -35,7 +35,7 @@ class Material:
     """The data to measure on: parallel lines with annotation, contrastive items, fertilities.
 
     `trees` belong to the sources, `gold` links to the pairs. Entropy and activation use the first `most` pairs. `labels` has
-    the fertilities of the words of the file `labelled`.
+    the fertilities of the words of the file `labelled`. `tags` are given to models that have tags.
     """
 
     sources: Sequence[str] | None = None
@@ -49,6 +49,7 @@ class Material:
     files: Files = ("source", "reference")
     most: int = 500
     translate: bool = True
+    tags: Sequence[str] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -81,10 +82,10 @@ def measure_model(
 ) -> dict[str, Any]:
     """The measurements that `material` allows, by KINDS: `Translated`, `JudgedItem`, plain data, or a `Lack`.
 
-    `say` logs progress. Raises FileProblem, CorruptError, ModelError for an unusable model, DataError for text that does not
-    fit.
+    `say` logs progress. Raises FileProblem, CorruptError, ModelError for an unusable model, UsageError for a tag that it lacks,
+    DataError for text that does not fit.
     """
-    translator = Translator.from_pretrained(folder, device=device)
+    translator = _with_tags(Translator.from_pretrained(folder, device=device), folder, material.tags, say)
     if not hasattr(translator.model, "encode"):
         raise ModelError("not a translation model", file=folder)
     reads_trees = translator.segmenter is not None and translator.segmenter.needs_trees
@@ -109,6 +110,21 @@ def measure_model(
                 raise
             raise DataError(error.what, file=material.trees_file, line=error.line, hint=error.hint) from error
     return result
+
+
+def _with_tags(translator: Translator, folder: Path, tags: Sequence[str], say: Callable[[str], None]) -> Translator:
+    """The translator with `tags`, if its model has tags. Raises UsageError for one that the model lacks."""
+    own = translator.tokenizer.tags
+    if not own:
+        if tags:
+            say(f"{folder} has no tags: --tag is left out")
+        return translator
+    if tags:
+        translator.tokenizer.tag_ids(tags)
+        return translator.with_options(tags=list(tags))
+    if not translator.config.tags:
+        say(f"warning: no --tag is given; the tags of {folder} are {', '.join(own)}")
+    return translator
 
 
 def _kinds(material: Material) -> list[str]:
@@ -218,14 +234,17 @@ def translate_and_score(
     lines: Sequence[str] | None = None,
     *,
     trees: Sequence[str] | None = None,
+    tags: Sequence[str] = (),
     alignments: bool = False,
     device: str = "cpu",
+    say: Callable[[str], None] = print,
 ) -> ScoredRun:
     """Translate the sources with a model (or use `lines`, its earlier translations), and score the references.
 
-    A model with phrases from parse trees gets `trees`. Raises as `Translator.translate` and `score`.
+    A model with phrases from parse trees gets `trees`, one with tags `tags`. `say` logs what a model did not get. Raises as
+    `Translator.translate` and `score`.
     """
-    translator = Translator.from_pretrained(folder, device=device)
+    translator = _with_tags(Translator.from_pretrained(folder, device=device), folder, tags, say)
     if translator.segmenter is None or not translator.segmenter.needs_trees:
         trees = None
     phrases, why = None, ""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from phraseloom.cli.options import Device, ResampleSeed
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.report_input import TestReference, TestTrees
+from phraseloom.cli.report_input import TestReference, TestTags, TestTrees
+from phraseloom.cli.streams import note
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.files import atomic_write_json, atomic_write_text
 
@@ -52,6 +54,7 @@ def command(
     reference: TestReference = None,
     outputs: GivenOutputs = None,
     trees: TestTrees = None,
+    tags: TestTags = None,
     sentences: Annotated[int, typer.Option(metavar="N", min=0, help="Number of sentences to list.")] = 10,
     by: RankBy = "chrf",
     alignments: WithAlignments = False,
@@ -96,7 +99,8 @@ def command(
     known = [read_system(system) for system in systems]
     translations = inputs.read_outputs(files, text)
     lacks: list[Missing] = []
-    sides = _sides(systems, known, text, translations, alignments, device, lacks)
+    options = {"tags": tags or (), "alignments": alignments, "device": device, "say": partial(note, "diff")}
+    sides = _sides(systems, known, text, translations, options, lacks)
     scores, differences = _compare(sides, text, by, sentences, (bootstrap, seed)) if sides else (None, None)
     _write(build(known, scores=scores, sentences=differences, lacks=lacks), output)
 
@@ -106,11 +110,13 @@ def _sides(
     known: Sequence[SystemFacts],
     text: ParallelText,
     translations: dict[str, list[list[str]]],
-    alignments: bool,
-    device: str,
+    options: Mapping[str, Any],
     lacks: list[Missing],
 ) -> list[SystemSide]:
-    """Both systems on the texts; empty if there is nothing to compare or one of them has no translations."""
+    """Both systems on the texts; empty if there is nothing to compare or one of them has no translations.
+
+    `options`: those of `translate_and_score`.
+    """
     from phraseloom.report.diff.diff import SystemSide
     from phraseloom.report.run.runs import Missing
 
@@ -123,7 +129,7 @@ def _sides(
         return []
     from phraseloom.analysis.measurements import GIVEN_LINES, translate_and_score
 
-    sides = []
+    sides, alignments = [], options["alignments"]
     for system in systems:
         if system.name in unable:
             sides.append(SystemSide(system.name, translations[system.name]))
@@ -134,17 +140,8 @@ def _sides(
         runs = []
         for folder, lines in zip(system.folders, outputs, strict=True):
             try:
-                runs.append(
-                    translate_and_score(
-                        folder,
-                        text.sources,
-                        text.references,
-                        lines,
-                        trees=text.trees,
-                        alignments=alignments,
-                        device=device,
-                    )
-                )
+                given = (folder, text.sources, text.references, lines)
+                runs.append(translate_and_score(*given, trees=text.trees, **options))
             except ModelError as error:
                 raise ModelError(error.what, file=folder, hint=error.hint) from error
         if alignments and runs[0].phrases is None:

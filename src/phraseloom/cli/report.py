@@ -66,7 +66,7 @@ def command(
         gold=given.text.gold_name,
         say=say,
     )
-    about = files_with_checksums(inputs)
+    about = files_with_checksums(inputs) | ({"tags": ", ".join(inputs.tags)} if inputs.tags else {})
     lacks += unlike
     document = build(given.systems, parts + given.added, lacks=lacks, about=about, title=title, options=inputs.given())
     if json is not None:

@@ -31,6 +31,13 @@ TestTrees = Annotated[
     typer.Option(metavar="FILE", help="Parse trees of the sources, for models that take phrases from trees."),
 ]
 
+TestTags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag", metavar="TAG", help="A tag of the sources, such as <2de>, for models with tags; repeat for several."
+    ),
+]
+
 
 @dataclass(frozen=True)
 class ReportInputs:
@@ -50,6 +57,7 @@ class ReportInputs:
         ),
     ] = None
     trees: TestTrees = None
+    tags: TestTags = None
     mwt: Annotated[
         Path | None,
         typer.Option(metavar="LINES", help="Also score these lines separately: a file of line numbers, one per line."),
@@ -172,7 +180,7 @@ def read_inputs(options: ReportInputs, systems: Sequence[System]) -> ReadInputs:
         text,
         translations,
         test,
-        _material(text, items, fertility, options.most),
+        _material(text, items, fertility, options),
         edges,
         [read_part(name, path) for name, path in added],
     )
@@ -356,7 +364,9 @@ def _with_scores(
     return replace(test, given={metric: list(of.values()) for metric, of in of_systems.items()})
 
 
-def _material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:
+def _material(
+    text: ParallelText, items: Sequence[Item], fertility: tuple[Path, Path] | None, options: ReportInputs
+) -> Material:
     """The data on which models are measured."""
     from phraseloom.analysis.measurements import Material
 
@@ -370,7 +380,8 @@ def _material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, 
         fertility and fertility[0],
         fertility and fertility[1],
         (text.source_file or "source", text.reference_file or "reference"),
-        most,
+        options.most,
+        tags=options.tags or (),
     )
 
 

@@ -12,7 +12,7 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from phraseloom import __version__
@@ -152,7 +152,7 @@ class App:
         terms = terms_of(fields, self._config)
         translator = self._models[name]
         options = self._sampling(fields, translator.config)
-        tags = _tags(fields, name, translator.tokenizer.tags)
+        tags = _tags(fields, {name: translator.tokenizer.tags})
         split = fields.flag("split_sentences")
         fields.finish()
         if terms is None and (terms := self._models.terms(name)) is not None:
@@ -280,10 +280,11 @@ class App:
         references = self._matching(fields, "reference", len(texts), "max_characters")
         prefixes, trees = self._beside(fields, len(texts), names)
         beam = self._capped(fields, "beam")
+        tags = _tags(fields, {name: models[name].tokenizer.tags for name in names})
         fields.finish()
         if targets is not None and prefixes is not None:
             raise Problem(400, "prefix: a target is forced as a whole, give one of the two")
-        key = ExplainKey(tuple(names), beam, next(self._number))
+        key = ExplainKey(tuple(names), beam, next(self._number), tuple(tags or ()))
         reply: Reply
         [reply] = await self._batcher.submit(
             self._explanations, key, [Sources(texts, targets, references, prefixes, trees)]
@@ -370,11 +371,12 @@ def _fields(request: Request) -> Fields:
     return Fields(read_object(request.body))
 
 
-def _tags(fields: Fields, name: str, known: Sequence[str]) -> list[str] | None:
-    """The tags of a request: one or a list of those that the model has."""
+def _tags(fields: Fields, models: Mapping[str, Sequence[str]]) -> list[str] | None:
+    """The tags of a request: one or a list of those that all its models have. `models`: the tags of each."""
     limits: dict[str, Any] = {"characters": 64, "characters_name": "the length of a tag"}
-    tags = fields.texts("tag", most=max(1, len(known)), most_name="the tags of the model", **limits)
-    for tag in tags or ():
+    most = max(1, *map(len, models.values()))
+    tags = fields.texts("tag", most=most, most_name="the tags of the model", **limits)
+    for tag, (name, known) in itertools.product(tags or (), models.items()):
         if tag not in known:
             owned = f"its tags: {', '.join(known)}" if known else "it has no tags"
             raise Problem(400, f"tag: the model {name} does not know {tag}; {owned}")

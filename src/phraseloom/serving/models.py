@@ -46,6 +46,7 @@ class ExplainKey(NamedTuple):
     models: tuple[str, ...]
     beam: int | None
     number: int
+    tags: tuple[str, ...] = ()
 
 
 class RequestText(NamedTuple):
@@ -320,7 +321,7 @@ class Models:
                     return Problem(400, f"{place}: {self._too_long(len(ids))}").reply()
         try:
             document = explain(
-                {name: self._explained(name, key.beam, sources) for name in key.models},
+                {name: self._explained(name, key, sources) for name in key.models},
                 sources.texts,
                 sources.targets,
                 references=sources.references,
@@ -334,9 +335,11 @@ class Models:
             return Problem(400, place + error.what).reply()
         return json_reply(document)
 
-    def _explained(self, name: str, beam: int | None, sources: Sources) -> Any:
+    def _explained(self, name: str, key: ExplainKey, sources: Sources) -> Any:
         """The translator of an explanation. As in `/translate`, it translates texts with a prefix or a tree as a whole."""
-        options: dict[str, Any] = {} if beam is None else {"beam": beam, "n_best": 1}
+        options: dict[str, Any] = {} if key.beam is None else {"beam": key.beam, "n_best": 1}
+        if key.tags:
+            options["tags"] = list(key.tags)
         if sources.prefixes is not None or (sources.trees is not None and self.needs_trees(name)):
             options["split_sentences"] = False
         return self[name].with_options(**options)

@@ -91,6 +91,7 @@ class ExplainRequest(Config):
     reference: Texts | None = Field(None, description="References shown next to the translations.")
     prefix: Texts | None = Field(None, description="Forced prefixes, one for each text.")
     tree: Texts | None = Field(None, description="Parse trees in brackets, for models that read them.")
+    tag: Texts | None = Field(None, description="Tags of the texts, for models with tags, such as <2de>.")
     beam: int | None = Field(None, ge=1, description="Beam size.")
 
 
