@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ MODEL = FolderKind("model", needs=(CONFIG, WEIGHTS), without=("state.json",))
 COPY = FolderKind("copy of a Hub repository", listing=EXPORT)
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -312,7 +314,7 @@ def push(
     """Upload the model in `folder` in one commit, with a model card; the address of the commit.
 
     The repository is created if it does not exist, `private` or not. Of a checkpoint, only the files of the model go.
-    Every file is verified first. Tags that the card in the repository already has are kept. Raises as `pull`.
+    Every file is verified first. What others wrote into the card in the repository is kept (`hub_card`). Raises as `pull`.
     """
     check_repository(repository)
     listed = verify_manifest(folder)
@@ -324,8 +326,8 @@ def push(
     with hub_errors(repository):
         client = _client(endpoint)
         client.create_repo(repository, private=private or None, exist_ok=True)
-        tags = getattr(client.model_info(repository).card_data, "tags", None)
-    card = hub_card(folder, repository.partition("/")[2], licence=licence, scores=scores, tags=tags or ()).encode()
+    before = _card_of(_Remote(HubAddress(repository), endpoint))
+    card = hub_card(folder, repository.partition("/")[2], licence=licence, scores=scores, before=before).encode()
     entries = {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_file(folder / name)} for name in names}
     manifest = json_bytes({"format": 1, "files": dict(sorted((entries | {CARD: _entry(card)}).items()))})
     with hub_errors(repository):
@@ -337,12 +339,22 @@ def push(
         return str(client.create_commit(repository, operations, commit_message=what).commit_url)
 
 
+def _card_of(remote: _Remote) -> str:
+    """The card in a repository; "" without one."""
+    if CARD not in remote.files:
+        return ""
+    with tempfile.TemporaryDirectory() as folder:
+        remote.fetch(CARD, Path(folder))
+        return (Path(folder) / CARD).read_bytes().decode(errors="replace").replace("\r\n", "\n")
+
+
 def hub_card(
-    folder: Path, name: str, *, licence: str | None = None, scores: Iterable[HubScore] = (), tags: Iterable[str] = ()
+    folder: Path, name: str, *, licence: str | None = None, scores: Iterable[HubScore] = (), before: str = ""
 ) -> str:
     """The model card of a folder with the metadata that the Hub reads: languages, license, scores with their signatures.
 
-    `tags`: those of the card in the repository, which are kept beside those of the folder's own card.
+    `before`: the card in the repository. Its metadata stay where this model says nothing else, except for scores, its tags
+    stay beside the new ones, and so do its sections (`## …`) of other titles.
     """
     import yaml
 
@@ -350,14 +362,15 @@ def hub_card(
     task = config.get("task", "translation")
     languages = config.get("languages")
     spoken = list(dict.fromkeys(languages.values())) if isinstance(languages, dict) else []
+    known, kept = _split_card(before)
     metadata, body = _split_card((folder / CARD).read_bytes().decode() if (folder / CARD).is_file() else f"# {name}\n")
+    tags = [tag for part in (known, metadata) for tag in _listed(part.get("tags"))]
+    metadata = {key: value for key, value in known.items() if key != "model-index"} | metadata
     metadata |= {"language": [code for code in spoken if code]} if any(spoken) else {}
     metadata |= {"license": licence} if licence else {}
     kind = "translation" if task == "translation" else "text-generation"
-    own = metadata.get("tags")
-    own = own if isinstance(own, list) else [own] if own else []
     metadata |= {"library_name": "phraseloom", "pipeline_tag": kind}
-    metadata["tags"] = list(dict.fromkeys(str(tag) for tag in (*tags, *own, "phraseloom")))
+    metadata["tags"] = list(dict.fromkeys([*tags, "phraseloom"]))
     scores = list(scores)
     if scores:
         metrics = [
@@ -375,7 +388,23 @@ def hub_card(
             + "\n".join(rows)
         )
         body += "\n"
+    body += _other_sections(kept, body)
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n\n{body}"
+
+
+def _listed(value: Any) -> list[str]:
+    return [str(item) for item in (value if isinstance(value, list) else [value] if value else [])]
+
+
+def _other_sections(text: str, body: str) -> str:
+    """The sections of `text` whose titles `body` lacks, but for scores, which are those of an earlier model."""
+    titles = {_title(section) for section in _SECTION.split(body)[1:]} | {"## Scores"}
+    others = [section.strip("\n") for section in _SECTION.split(text)[1:] if _title(section) not in titles]
+    return "".join(f"\n{section}\n" for section in others)
+
+
+def _title(section: str) -> str:
+    return section.partition("\n")[0].strip()
 
 
 def _split_card(text: str) -> tuple[dict[str, Any], str]:

@@ -208,6 +208,28 @@ def test_tags_of_the_card_in_the_repository_are_kept(hub: FakeHub) -> None:
         assert yaml.safe_load(head)["tags"] == ["legal", "phraseloom", "news"] and body == "\n# New\n"
 
 
+def test_what_others_wrote_into_the_card_is_kept(hub: FakeHub) -> None:
+    """Every push replaces what it writes itself: the text above the first section, languages and scores."""
+    there = (
+        "---\nlicense: mit\ndatasets: [ann/news]\nlanguage: [fr]\nmodel-index: [{name: old}]\n---\n\n# Old\n\n    use it\n\n"
+        "## Limits\n\nIt makes mistakes.\n\n## Scores\n\n| BLEU | 1 |\n\n## Thanks\n\nTo all.\n"
+    )
+    hub.put("ann/world", {"README.md": there.replace("\n", "\r\n").encode()})
+    own = (GOLDEN / "README.md").read_bytes().decode()
+    kept = "\n## Limits\n\nIt makes mistakes.\n\n## Thanks\n\nTo all.\n"
+    score = bridge.HubScore("BLEU", 30.5, SIGNATURE, "test text")
+    for scores in ([], [score], []):
+        bridge.push(GOLDEN, "ann/world", scores=scores)
+        head, _, body = hub.files("ann/world")["README.md"].decode()[4:].partition("\n---\n\n")
+        metadata = yaml.safe_load(head)
+        assert (metadata["license"], metadata["datasets"], metadata["language"]) == ("mit", ["ann/news"], ["en", "de"])
+        assert ("model-index" in metadata) == ("## Scores" in body) == bool(scores)
+        assert body.startswith(own) and body.endswith(kept) and "Old" not in body
+        assert body.count("## Limits") == body.count("## Thanks") == 1
+    bridge.push(GOLDEN, "ann/world", licence="cc0-1.0")
+    assert "license: cc0-1.0" in hub.files("ann/world")["README.md"].decode()
+
+
 def _forged(hub: FakeHub, name: str) -> None:
     Path("forged").mkdir()
     folder = Path("forged/model")
