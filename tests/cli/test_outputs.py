@@ -95,7 +95,7 @@ INPUTS = {
     ("score", "--add-phrases"),
     ("average", "checkpoints"), ("translate", "model"), ("translate", "--lexicon"), ("translate", "--prefixes"),
     ("translate", "--trees"), ("translate", "--add-phrases"), ("translate", "--ensemble"), ("translate", "--constraints"),
-    ("translate", "--terms"), ("evaluate", "--scores"), ("reproduce", "--merge"), ("reproduce", "--evidence"),
+    ("translate", "--terms"), ("evaluate", "--scores"), ("reproduce", "--merge"), ("reproduce", "--evidence"), ("reproduce", "--pool"),
     ("reproduce", "--pictures"), ("reproduce", "--rows-from"),
     ("prepare", "--merge"), ("score", "--ensemble"), ("report", "--scores"), ("decontaminate", "--source"),
     ("decontaminate", "--target"), ("decontaminate", "--held-out-source"), ("decontaminate", "--held-out-target"),

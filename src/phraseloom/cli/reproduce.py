@@ -186,6 +186,17 @@ class StoredOptions:
             help="With --evidence: draw the claims on BLEU of the short table into this file (.svg, .png or .pdf).",
         ),
     ] = None
+    pool: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Only compare two rows (--compare) in several stored tables with the same test sentences, such as one at "
+            "each schedule, and print the mean of the differences. Repeat for each table.",
+        ),
+    ] = None
+    compare: Annotated[
+        str | None, typer.Option(metavar="ROW,ROW", help="With --pool: the first row minus the second.")
+    ] = None
     overwrite: Overwrite = False
     into: Annotated[
         Path | None,
@@ -204,12 +215,15 @@ class StoredOptions:
             "--pictures": self.pictures,
             "--recompute": self.recompute,
             "--evidence": self.evidence,
+            "--pool": self.pool[0] if self.pool else None,
         }
         return {name: folder for name, folder in options.items() if folder is not None}
 
     def check(self) -> None:
-        """Raise UsageError for options of --evidence without it."""
+        """Raise UsageError for options of --evidence or --pool without it."""
 
+        if not self.pool and self.compare is not None:
+            raise UsageError("--compare names rows for --pool", hint="give --pool FOLDER for each table too")
         if self.evidence is None and self.short:
             raise UsageError("--short is about the table of --evidence", hint="give --evidence FOLDER too")
         if self.evidence is None and self.tables is not None:
@@ -269,7 +283,7 @@ def command(
 
 
 def _read_stored(table: str | None, stored: StoredOptions, place: Path) -> None:
-    """Do what --index, --pictures, --recompute or --evidence asks for, by the claims of the tables in `place`."""
+    """Do what --index, --pictures, --recompute, --pool or --evidence asks for, by the claims of the tables in `place`."""
 
     if table is not None:
         option = next(iter(stored.folders))
@@ -287,6 +301,15 @@ def _read_stored(table: str | None, stored: StoredOptions, place: Path) -> None:
 
         recompute(stored.recompute, place)
         print(stored.recompute / "table.md")
+    elif stored.pool:
+        from phraseloom.reproduce.pool import pool, pool_text
+
+        names = _names(stored.compare or "", "--compare")
+        if len(names) != 2:
+            raise UsageError(
+                f"--compare {stored.compare}: two rows are expected", hint="such as --compare pconmt,conmt"
+            )
+        print(pool_text(pool(stored.pool, *names), *names), end="")
     elif stored.evidence is not None:
         from phraseloom.reproduce.evidence import evidence_table, short_claims, write_evidence
 

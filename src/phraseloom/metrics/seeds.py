@@ -22,7 +22,8 @@ Var v is set to 0, and
 Without `v` this is Welch's formula; without differences between seeds ν is infinite and t is the normal distribution.
 The interval is D ± t_ν(0.975) √V and p is two-sided, so p < 0.05 exactly if the 95 % interval excludes the null value.
 
-For a difference of differences, (A − B) − (C − D), V and Var V have four terms of s²/K, one for each system.
+For a weighted sum of differences, Σ w (A − B), V and Var V have a term for each system, with w² s²/K in place of s²/K. It is a
+difference of differences (weights 1 and −1), or the mean of n comparisons (`mean_of_comparisons`: weights 1/n).
 
 With one seed there is no s²: D is the difference of *these two runs*, V = v, the distribution is normal, and the result does
 not generalise to other training runs (`one_seed`). With two seeds, ν is estimated badly, and small p are far too frequent: if
@@ -37,13 +38,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 
 from phraseloom.errors import plural
 
-T = TypeVar("T", float, np.ndarray)
 LEVEL = 0.05
 TWO_SEEDS = "With two seeds, a low p comes from chance alone too often; a verdict takes three."
 NORMAL = 1e6  # degrees of freedom from which on t is the normal distribution, to six digits
@@ -109,15 +109,32 @@ def compare_seeds(
 
     All systems need resamples of the same sentences, or none has any.
     """
-    systems = [system, *([] if isinstance(other, float) else [other]), *(beyond or ())]
-    means = [float(s.scores.mean()) for s in systems]
-    mean = means[0] - other if isinstance(other, float) else _alternating(means)
+    return _weighted_sum([(system, other), *([] if beyond is None else [beyond])], (1.0, -1.0))
+
+
+def mean_of_comparisons(pairs: Sequence[tuple[SeedScores, SeedScores]]) -> SeedDifference:
+    """The mean over several comparisons of the first system of a pair minus the second, such as one at each learning rate.
+
+    All systems are different runs. They need resamples of the same sentences, or none has any.
+    """
+    return _weighted_sum(pairs, [1 / len(pairs)] * len(pairs))
+
+
+def _weighted_sum(pairs: Sequence[tuple[SeedScores, SeedScores | float]], weights: Sequence[float]) -> SeedDifference:
+    """The sum of the differences of `pairs`, each times its weight."""
+    weighed = list(zip(pairs, weights, strict=False))
+    mean = sum(
+        w * (float(a.scores.mean()) - (b if isinstance(b, float) else float(b.scores.mean()))) for (a, b), w in weighed
+    )
+    terms = [(s, w) for pair, w in weighed for s in pair if isinstance(s, SeedScores)]
+    systems = [s for s, _ in terms]
     counts = [len(s.scores) for s in systems]
     deviations = tuple(seed_deviation(s.scores) for s in systems)
     one_seed = min(counts) < 2
     # With one seed the variance between runs is unknown, so only that of the sentences is left.
-    parts = [] if one_seed else [(d or 0.0) ** 2 / k for d, k in zip(deviations, counts, strict=True)]
-    sentences = _sentence_variance(systems)
+    variances = [(d or 0.0) ** 2 / k for d, k in zip(deviations, counts, strict=True)]
+    parts = [] if one_seed else [w * w * variance for variance, (_, w) in zip(variances, terms, strict=True)]
+    sentences = _sentence_variance(weighed)
     if one_seed and sentences is None:
         return SeedDifference(mean, deviations=deviations, one_seed=True, how="one seed, no interval", seeds=1)
     variance = sum(parts) + (sentences or 0.0)
@@ -153,21 +170,15 @@ def seed_deviation(scores: Sequence[float] | np.ndarray) -> float | None:
     return float(np.std(scores, ddof=1)) if np.ptp(scores) else 0.0  # the mean of three equal numbers may be rounded
 
 
-def _sentence_variance(systems: Sequence[SeedScores]) -> float | None:
-    """The variance over resamples of the difference of the seed means; None if a system has no resamples."""
-    means = [s.sampled.mean(0) for s in systems if s.sampled is not None]
-    if len(means) < len(systems):
-        return None
-    sampled = _alternating(means)
-    return float(sampled.var(ddof=1)) if len(sampled) > 1 else None
-
-
-def _alternating(values: Sequence[T]) -> T:
-    """a, a − b, or (a − b) − (c − d)."""
-    first, *rest = values
-    if rest:
-        first = first - rest[0]
-    return first - (rest[1] - rest[2]) if len(rest) == 3 else first
+def _sentence_variance(weighed: Sequence[tuple[tuple[SeedScores, SeedScores | float], float]]) -> float | None:
+    """The variance over resamples of the weighted sum of differences; None if a system has no resamples."""
+    sampled = np.zeros(())
+    for (one, other), weight in weighed:
+        if one.sampled is None or (isinstance(other, SeedScores) and other.sampled is None):
+            return None
+        minus = other.sampled.mean(0) if isinstance(other, SeedScores) and other.sampled is not None else 0.0
+        sampled = sampled + weight * (one.sampled.mean(0) - minus)
+    return float(sampled.var(ddof=1)) if sampled.size > 1 else None
 
 
 def _resamples(systems: Sequence[SeedScores]) -> int:
@@ -178,7 +189,8 @@ def _how(counts: Sequence[int], samples: int | None, freedom: float | None, one_
     drawn = "" if samples is None else f", {plural(samples, 'resample')} of the sentences"
     if one_seed:
         return f"one seed: these runs alone{drawn}"
-    seeds = f"{' and '.join(map(str, counts))} seeds"
+    several = f"{plural(sum(counts), 'run')} of {len(counts)} systems"
+    seeds = several if len(counts) > 4 else f"{' and '.join(map(str, counts))} seeds"
     test = "normal" if freedom is None or freedom > 999 else f"Welch's t, {freedom:.1f} degrees of freedom"
     return f"{seeds}{drawn}, {test}"
 
