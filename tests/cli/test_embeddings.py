@@ -254,6 +254,8 @@ def test_vectors_that_lack_much_of_the_text_are_a_warning_and_most_of_it_an_erro
         (["small.vec", "--text", "foreign"], 1, "small.vec: none of the tokens has a vector here; is this the text of"),
         (["small.vec", "--text", "short"], 1, "the text is too short for the posterior-mean test"),
         (["text"], 1, "text:1: the first line is"),
+        (["empty.vec"], 1, "empty.vec: the file has no vectors"),
+        (["zero.vec"], 1, "zero.vec: all of these vectors are zero"),
         (["small.vec", "--json", "small.vec"], 2, "small.vec: --json is also an input of the command"),
     ],
 )
@@ -261,6 +263,8 @@ def test_what_check_refuses(arguments: list[str], code: int, message: str, comma
     Path("blank").write_bytes(b"\n \n")
     Path("foreign").write_bytes(b"xyz abc\n" * 50)
     Path("short").write_bytes(b"went go\n")
+    Path("empty.vec").write_bytes(b"0 2\n")
+    Path("zero.vec").write_bytes(b"2 2\na 0 0\nb 0 0\n")
     outcome = command("embeddings", "check", *arguments)
     assert outcome.code == code
     assert message in outcome.err

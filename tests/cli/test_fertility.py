@@ -207,6 +207,11 @@ def test_a_model_has_its_gate_options(command: Command) -> None:
             call(phrase_odds=2.0)
 
 
+def test_memory_without_a_limit(command: Command) -> None:
+    done = command("fertility", "train", "net", *TEXT, "-o", "new", "--widths", "4", "--epochs", "1", "--memory", "inf")
+    assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "what"),
     [
@@ -219,6 +224,7 @@ def test_a_model_has_its_gate_options(command: Command) -> None:
         (("train", "net", *TEXT, "-o", "new", "--weights", "1,nan,1,1"), 2, "--weights '1,nan,1,1': positive numbers"),
         (("train", "net", *TEXT, "-o", "new", "--weights", "1,3"), 2, "one positive number for each of the 4 classes"),
         (("train", "net", *TEXT, "-o", "new", "--classes", "3"), 2, "'3' is not one of"),
+        (("train", "net", *TEXT, "-o", "new", "--batch", "9" * 19), 2, "less than or equal to 2147483647"),
         (("train", "net", *TEXT, "-o", "net"), 2, "the model is made from one in this folder"),
         (("evaluate", "net", *TEXT), 1, "this model has no fertility module; phraseloom fertility train gives it one"),
         (("evaluate", "net", *TEXT, "--json", "."), 1, "a file to write expected, but this is a folder"),

@@ -24,7 +24,7 @@ from phraseloom.data.corpus import Dataset
 from phraseloom.data.encode import Chunk, Coder
 from phraseloom.data.parts import bits_of, repeated_pairs
 from phraseloom.data.prepare import prepare, prepare_part
-from phraseloom.errors import FileProblem, UsageError
+from phraseloom.errors import DataError, FileProblem, UsageError
 from phraseloom.files import is_temporary
 from phraseloom.options.data import DataConfig
 from phraseloom.text.lines import write_lines
@@ -281,6 +281,41 @@ def test_parts_of_other_text_or_options_are_not_used(tmp_path: Path, encoded: li
     with pytest.raises(UsageError, match="no parts of this dataset; prepare them with the same recipe"):
         prepare_part(config(tmp_path, "other", filter={"max_tokens": 4}), 1, 1, data_root=tmp_path)
         prepare(config(tmp_path, "new"), data_root=tmp_path, merge=[tmp_path / "other.parts"])
+
+
+@pytest.mark.parametrize("split", ["b.t", "v.s"])
+def test_text_that_changes_during_the_work_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
+) -> None:
+    """The index names the text that was read first, so nothing of another one may be in the dataset, or left for later."""
+    given, real = config(tmp_path), module._Work.start
+    changed, before = tmp_path / split, (tmp_path / split).read_bytes()
+
+    def start(self: Any) -> Any:
+        changed.write_bytes(before.swapcase())
+        return real(self)
+
+    prepare(given, data_root=tmp_path)
+    wanted = content(tmp_path / "out")
+    monkeypatch.setattr(module._Work, "start", start)
+    for work in (
+        lambda: prepare(given, data_root=tmp_path, overwrite=True),
+        lambda: prepare_part(config(tmp_path, "new"), 1, 1, data_root=tmp_path),
+    ):
+        changed.write_bytes(before)
+        with pytest.raises(DataError, match=f"{split}: this file changed while it was prepared"):
+            work()
+        assert content(tmp_path / "out") == wanted
+        assert not list(tmp_path.glob("*.parts"))
+
+    def touch(self: Any) -> Any:
+        os.utime(changed)
+        return real(self)
+
+    monkeypatch.setattr(module._Work, "start", touch)
+    changed.write_bytes(before)
+    prepare(given, data_root=tmp_path, overwrite=True)
+    assert content(tmp_path / "out") == wanted
 
 
 def test_what_is_in_the_way_stays(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ def test_tokens_by_frequency_then_code_point() -> None:
     assert (counted.lines, counted.words) == (4, 9)
     assert list(count_tokens(text(["b a b", "é é"]), 2).tokens) == ["b", "é"]
     assert count_tokens(text(["b a b", "é é"]), 2).words == 5
+
+
+def test_a_share_of_one_leaves_every_token_in(fast_text: Any) -> None:
+    """gensim takes a `sample` of 1 for a number of tokens, and would leave out nearly all."""
+    lines = LINES * 20
+    whole = trained(lines, replace(SMALL, sample=0.0)).matrix_VM
+    assert np.array_equal(trained(lines, replace(SMALL, sample=1.0)).matrix_VM, whole)
+    assert not np.array_equal(trained(lines, replace(SMALL, sample=0.01)).matrix_VM, whole)
 
 
 def test_a_text_of_which_nothing_is_left_is_refused() -> None:

@@ -98,6 +98,7 @@ BAD = [
     ("2 2\na 1 2\nb 1 1_0\n", 3, "'1_0'"),
     ("2 2\na 1 2\nb 1 ٣\n", 3, "'٣'"),
     ("2 2\na 1 2\nb 1-2 3\n", 3, "'1-2'"),
+    ("3 1\na 1\nb 2\nc \r\r\n", 4, r"number 1 of the row is '\\r'"),
     ("2 2\na nan 2\nb 1 2\n", 2, "'nan', not a finite number"),
     ("2 2\na 1 2\nb 1 -inf\n", 3, "'-inf', not a finite number"),
     ("2 2\na 1 2\nb 1e39 1\n", 3, "'1e39', not a finite number of float32"),

@@ -141,6 +141,11 @@ def prepare_part(
         work.parts.begin()
         with work.parts.lock(f"{number}/{of}"):
             pairs = work.write_part(number, of)
+        try:
+            work.check_unchanged()
+        except DataError:  # the parts are of two texts
+            work.parts.remove()
+            raise
     return PartReport(work.parts.folder, pairs, work.lines("train"))
 
 
@@ -238,6 +243,12 @@ def _unspelled(tokenizer: Tokenizer, chunk: Chunk, encoded: EncodedChunk) -> Ite
                     yield from (words[number] for number in span if number < len(words))
 
 
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What is different if a file was written to."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
+
+
 def _hashes(file: FileInfo) -> list[str | None]:
     """What identifies the content of the files of a corpus."""
     return [file.source_sha256, file.target_sha256, file.trees_sha256, file.links_sha256]
@@ -288,6 +299,7 @@ class _Work:
 
     def survey(self) -> None:
         """Read every file once, before anything is written. Raises DataError, FileProblem."""
+        self.stamps = {path: _stamp(path) for path in self._texts()}
         self.tokenizer = read_tokenizer(self.config)
         if self.tokenizer is not None:
             self.config = self.config.model_copy(update={"text": self.tokenizer.text})
@@ -311,6 +323,19 @@ class _Work:
                 raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
         if self.config.filter.decontaminate is not None:
             self.held_out = HeldOut.of(self.config.filter.decontaminate, self._held_out_lines())
+
+    def _texts(self) -> Iterator[Path]:
+        """The files of all splits, in the order of `hashes`."""
+        for split in SPLITS:
+            for files in self.config.files(split):
+                yield from (locate(self.root, name) for name, _ in files.all_files.values())
+
+    def check_unchanged(self) -> None:
+        """Raise DataError if a file no longer has the content that the survey read."""
+        hashes = [sha for split in SPLITS for file in self.files[split] for sha in _hashes(file) if sha]
+        for path, sha256 in zip(self._texts(), hashes, strict=True):
+            if _stamp(path) != self.stamps[path] and sha256_file(path) != sha256:
+                raise DataError("this file changed while it was prepared", file=path, hint="run the command again")
 
     def _held_out_lines(self) -> dict[str, Iterator[str]]:
         """The lines of valid and test, by side."""
@@ -402,6 +427,7 @@ class _Work:
                 "splits": splits,
             }
         )
+        self.check_unchanged()
         atomic_write_json(self.folder / INDEX, as_stored(index.model_dump()))
         write_manifest(self.folder, [*self.names, INDEX])
         return index

@@ -149,7 +149,7 @@ def train_vectors(
         negative=settings.negative,
         alpha=settings.rate,
         min_alpha=0.0,
-        sample=settings.sample,
+        sample=settings.sample if settings.sample < 1 else 0.0,  # gensim takes 1 for a number of tokens
         seed=settings.seed,
         workers=jobs,
         sorted_vocab=0,

@@ -370,11 +370,11 @@ def _concatenate(paths: Sequence[Path], target: Path, lines: tuple[int, int | No
 
 
 def _lines(paths: Sequence[Path]) -> Generator[bytes, None, None]:
-    """The lines of files: a file that ends without a line end gets one before the next, which loses its byte order mark."""
+    """The lines of files without their byte order marks; a file that ends without a line end gets one before the next."""
     last = b""
-    for number, path in enumerate(paths):
+    for path in paths:
         with open_binary(path) as handle:
-            if number and handle.peek(len(BOM)).startswith(BOM):
+            if handle.peek(len(BOM)).startswith(BOM):
                 handle.read(len(BOM))
             for line in handle:
                 if last:

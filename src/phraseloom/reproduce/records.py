@@ -1,7 +1,7 @@
 """The records of steps: `step.json` in the folder of each step, and whether its files are still complete.
 
     {"format": 1, "step", "identity", "argv", "status": "running" | "done" | "failed", "exit", "message", "seconds",
-     "attempts": [{"began", "seconds", "exit", "commit"}], "inputs": {name: {"bytes", "mtime_ns", "sha256"}},
+     "attempts": [{"began", "seconds", "exit", "commit"}], "inputs": {name: {"bytes", "mtime_ns", "ctime_ns", "sha256"}},
      "needs": {identity of a step: SHA-256 of its outputs}, "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "commit",
      "machine", "flop"}
 

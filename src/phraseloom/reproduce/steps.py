@@ -9,10 +9,12 @@ A step reads the files that its command line names below `{root}` (a file, all f
 by a word of `Steps.files`, with `--data-root {root}` also the files of its recipe, and the files of the steps that it needs.
 Its record has for each file
 
-    inputs: {name below the data root: {"bytes", "mtime_ns", "sha256"}}
+    inputs: {name below the data root: {"bytes", "mtime_ns", "ctime_ns", "sha256"}}
 
-from the time when the step started. A file with the same size and modification time is unchanged and is not opened; a file of
-another size has changed; if only the time differs, the SHA-256 decides. A file that no longer exists counts as unchanged.
+from the time when the step started. A file with the same size and the same two times, of its last modification and of its
+last change of status, is unchanged and is not opened; a file of another size has changed; if only a time differs, the SHA-256
+decides. (`cp -p`, rsync and tar set the first time back; only the system sets the second.) A file that no longer exists counts
+as unchanged.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def noted(step: Step, of_needs: Sequence[Mapping[str, Any]]) -> dict[str, Entry]
         for name, entry in inputs.items():
             other = result.setdefault(name, dict(entry))
             if other["sha256"] != entry["sha256"]:
-                result[name] = {"bytes": -1, "mtime_ns": 0, "sha256": ""}
+                result[name] = {"bytes": -1, "mtime_ns": 0, "ctime_ns": 0, "sha256": ""}
     for name, path in step.reads:
         entry = _entry(path)
         if entry is not None:
@@ -126,9 +128,10 @@ def _difference(path: Path, entry: object, began: float) -> str:
         return "" if stat.st_mtime < began else "not noted when it was read, and changed since"
     if stat.st_size != entry.get("bytes"):
         return "another size"
-    if stat.st_mtime_ns == entry.get("mtime_ns"):
+    times = (stat.st_mtime_ns, stat.st_ctime_ns)
+    if times == (entry.get("mtime_ns"), entry.get("ctime_ns")):
         return ""
-    return "" if _digest(path, stat.st_size, stat.st_mtime_ns) == entry.get("sha256") else "other content"
+    return "" if _digest(path, stat.st_size, *times) == entry.get("sha256") else "other content"
 
 
 def _entry(path: Path) -> Entry | None:
@@ -138,14 +141,15 @@ def _entry(path: Path) -> Entry | None:
         return {
             "bytes": stat.st_size,
             "mtime_ns": stat.st_mtime_ns,
-            "sha256": _digest(path, stat.st_size, stat.st_mtime_ns),
+            "ctime_ns": stat.st_ctime_ns,
+            "sha256": _digest(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns),
         }
     except OSError:
         return None
 
 
 @cache
-def _digest(path: Path, size: int, mtime_ns: int) -> str:
+def _digest(path: Path, size: int, mtime_ns: int, ctime_ns: int) -> str:
     return sha256_file(path)
 
 

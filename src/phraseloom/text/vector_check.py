@@ -231,6 +231,8 @@ def read_rows(
     vectors = read_vectors(path, wanted=set(tokens))
     row = {token: number for number, token in enumerate(vectors.tokens) if vectors.matrix_VM[number].any()}
     present = [token for token in tokens if token in row]
+    if not present and known:
+        raise DataError("all of these vectors are zero", file=path)
     if not present:
         raise DataError("none of the tokens has a vector here", file=path, hint="is this the text of these vectors?")
     rows_VM = np.take(vectors.matrix_VM, [row[token] for token in present], axis=0)
@@ -243,7 +245,10 @@ def first_tokens(path: str | Path, count: int) -> list[str]:
     """The tokens of the first `count` rows of a file of vectors. Raises FileProblem, CorruptError, DataError."""
     with open_binary(path, "file of vectors") as handle:
         lines = (line for block in read_blocks(handle, name=path) for line in block)
-        return list(dict.fromkeys(line.partition(" ")[0] for line in islice(lines, 1, count + 1)))
+        tokens = list(dict.fromkeys(line.partition(" ")[0] for line in islice(lines, 1, count + 1)))
+    if not tokens:
+        raise DataError("the file has no vectors", file=path)
+    return tokens
 
 
 def problems(figures: VectorFigures, reference: VectorFigures | None) -> list[str]:

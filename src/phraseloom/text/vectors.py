@@ -10,6 +10,7 @@ row, which readers ignore. Errors number rows by the lines of the file.
 from __future__ import annotations
 
 import lzma
+import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
@@ -154,15 +155,9 @@ class _Reader:
         raise DataError(what if line.strip(" ") else "an empty row", file=self.path, line=self.line)
 
     def _numbers(self, rows: list[tuple[int, str]]) -> np.ndarray:
-        try:
-            with np.errstate(over="ignore"):
-                matrix = np.loadtxt(
-                    [v for _, v in rows], dtype=np.float32, delimiter=" ", comments=None, quotechar=None, ndmin=2
-                )
-        except ValueError:
-            matrix = None
-        if matrix is not None and np.isfinite(matrix).all():
-            return np.asarray(matrix)
+        matrix = _parsed([values for _, values in rows])
+        if matrix is not None and matrix.shape == (len(rows), self.width) and np.isfinite(matrix).all():
+            return matrix
         for number, values in rows:
             for place, field in enumerate(values.split(" "), start=1):
                 if not _is_number(field):
@@ -201,12 +196,17 @@ def _head(line: str, path: str | Path) -> tuple[int, int]:
     return count, width
 
 
-def _is_number(field: str) -> bool:
+def _parsed(rows: list[str]) -> np.ndarray | None:
+    """The numbers of the rows; None if one is not a number. Rows that are a carriage return alone are missing."""
     try:
-        with np.errstate(over="ignore"):
-            values = np.loadtxt([field], dtype=np.float32, delimiter=" ", comments=None, ndmin=2) if field else None
+        with np.errstate(over="ignore"), warnings.catch_warnings(action="ignore"):
+            return np.loadtxt(rows, dtype=np.float32, delimiter=" ", comments=None, quotechar=None, ndmin=2)
     except ValueError:
-        return False
+        return None
+
+
+def _is_number(field: str) -> bool:
+    values = _parsed([field]) if field else None
     return values is not None and values.size == 1 and bool(np.isfinite(values).all())
 
 

@@ -71,7 +71,7 @@ def command(
     calibrate: Calibrate = True,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data; the best epoch is kept.")] = 10,
     learning_rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 5e-4,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per update.")] = 256,
+    batch: Annotated[int, typer.Option(min=1, max=2**31 - 1, metavar="N", help="Tokens per update.")] = 256,
     max_tokens: MaxTokens = 256,
     seed: Seed = 1,
     memory: FeatureMemory = 2.0,
@@ -102,7 +102,7 @@ def command(
         batch=batch,
         seed=seed,
         max_tokens=max_tokens,
-        memory=int(memory * 2**30),
+        memory=int(min(memory, 2**30) * 2**30),
     )
     files = Files(source, labels, valid_source, valid_labels)
     history = train_fertility(
