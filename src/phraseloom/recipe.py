@@ -115,12 +115,12 @@ class Recipe(Config):
                     "training.fertility is for model.output: {kind: word_or_phrase}; a softmax has no gate"
                 )
             return self
-        if subwords.kind != "words" or subwords.vectors is None:
+        if self.data.tokenizer is None and (subwords.kind != "words" or subwords.vectors is None):
             raise ValueError(
                 f"model.output: {{kind: {kind}}} compares with fixed vectors of whole words; data.subwords must name them: "
                 "{kind: words, vectors: FILE.vec}"
             )
-        if kind == "word_or_phrase" and not subwords.phrases:
+        if self.data.tokenizer is None and kind == "word_or_phrase" and not getattr(subwords, "phrases", None):
             raise ValueError(
                 "model.output: {kind: word_or_phrase} needs phrases in the vocabulary: data.subwords.phrases"
             )
@@ -135,12 +135,25 @@ class Recipe(Config):
                 "training.fertility needs model.output: {kind: word_or_phrase} and the labels of data.target_phrases; for "
                 "other data, use phraseloom fertility train"
             )
+        if self.training.fertility is not None:
+            self._check_fertility()
         if embeddings is not None and "target" in embeddings.sides and self.model.tied == "two_way":
             raise ValueError(
                 "training.embeddings.target has no matrix to write to: the decoder reads the fixed vectors of the output; "
                 "model.tied: none would give it one"
             )
         return self
+
+    def _check_fertility(self) -> None:
+        """Raise ValueError for what would stop the fertility module after the training."""
+        if getattr(self.model.decoder, "attention", None) == "fixed":
+            raise ValueError(
+                "training.fertility: the decoder's attention weighs the gate, and decoder.attention: fixed has none"
+            )
+        phrases = self.model.phrases
+        reads_dataset = phrases is not None and phrases.segments.kind == "dataset"
+        if reads_dataset and self.data.phrases is not None and self.data.phrases.kind == "tree":
+            raise ValueError("training.fertility cannot read the parse trees from which this model takes its phrases")
 
 
 class LanguageModelRecipe(Config):

@@ -224,6 +224,9 @@ def test_what_is_refused_at_once(translator: Translator, tmp_path: Any) -> None:
     fixed = made(tmp_path, {"decoder": {**RECURRENT, "attention": "fixed"}})
     with pytest.raises(ModelError, match="attends to no source tokens"):
         forced_attention(fixed, ["a"], ["b"])
+    segmental = {"encoder": {"kind": "columns", "layers": 1}, "decoder": {"kind": "segmental", "layers": 1}}
+    with pytest.raises(ModelError, match="a segmental model has no attention; phraseloom analyse segments"):
+        forced_attention(made(tmp_path, segmental), ["a"], ["b"])
 
 
 def test_a_broken_model_is_refused(tmp_path: Any) -> None:

@@ -28,6 +28,7 @@ from phraseloom.analysis.explain.sentence import explain
 from phraseloom.analysis.heatmap import heat_map, tokens_of
 from phraseloom.analysis.phrases import source_phrases
 from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.ensemble import Member, build_ensemble
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.models import tasks
@@ -506,6 +507,10 @@ def test_trees_go_to_the_model_that_reads_them(tokenizer: Tokenizer) -> None:
     found = source_phrases(reads, [SOURCE], trees).sentences[0]
     level = document["sentences"][0]["views"][0]["phrase_vectors"][0]
     assert [p["end"] - p["begin"] for p in level["phrases"]] == [len(p.pieces) for p in found]
+    members = [Member("m", one.model, tokenizer, one.segmenter) for one in (other, reads)]
+    together = Translator(build_ensemble(members)[0], tokenizer, other.config, segmenter=reads.segmenter)
+    document = explain({"both": together}, [SOURCE], trees=trees)  # shows the first, which reads none
+    assert document["sentences"] == explain({"both": other}, [SOURCE])["sentences"]
     with pytest.raises(UsageError, match="needs parse trees to find source phrases"):
         explain({"trees": reads}, [SOURCE])
     with pytest.raises(UsageError, match="reads no phrases of parse trees"):

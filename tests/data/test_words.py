@@ -44,6 +44,7 @@ def make(
     copies: int = 1,
     processes: int = 1,
     rows: dict[str, list[float]] | None = None,
+    tokenizer: str | None = None,
     **words: Any,
 ) -> Report:
     write_lines(tmp_path / "a.s", SOURCE * copies)
@@ -63,6 +64,7 @@ def make(
         "text": {"tokenize": "moses", "lowercase": True},
         "subwords": {"kind": "words", "joined": True, "phrases": 1, "vectors": "v.vec.gz", **words},
         "processes": processes,
+        "tokenizer": tokenizer,
     }
     return prepare(DataConfig.model_validate(given), data_root=tmp_path)
 
@@ -226,6 +228,13 @@ def test_the_rows_of_the_model_by_the_words_of_the_spec(tmp_path: Path) -> None:
         p = model.output.log_probs(torch.randn(4, config.width)).exp()
     assert not p[:, [known.index("<pad>"), known.index("<s>")]].any()
     assert p[:, [known.index("</s>"), known.index("<unk>")]].all()
+
+
+def test_a_tokenizer_of_words_brings_its_vectors(tmp_path: Path) -> None:
+    """A file that `data.subwords` names beside it is not read."""
+    first = make(tmp_path).folder
+    again = make(tmp_path, name="again", tokenizer=str(first), vectors="no.vec").folder
+    assert Dataset.open(again).tokenizer.sha256 == Dataset.open(first).tokenizer.sha256
 
 
 SUBWORDS: list[dict[str, Any]] = [

@@ -28,6 +28,7 @@ from phraseloom.options.text import SentencepieceConfig, TextConfig
 from phraseloom.outputs import ContinuousOutput
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vocabulary import BOS, EOS
+from phraseloom.text.words import Words, other_vectors
 
 SMALL = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
 KINDS: dict[str, dict[str, Any]] = {
@@ -189,6 +190,21 @@ def test_what_cannot_be_one_is_named(translator: Translator) -> None:
     assert isinstance(ensemble, Ensemble) and segmenter is trees
     with pytest.raises(UsageError, match="source phrases from different segmenters"):
         build_ensemble([first._replace(segmenter=table), first._replace(segmenter=trees)])
+
+
+def test_tables_of_other_vectors_are_named_as_such(tmp_path: Path) -> None:
+    tokenizer = joined_tokenizer()
+    words = tokenizer.target.subwords
+    turned = Words(words.vocabulary, joined=True, vectors=np.roll(words.vectors, 1, axis=1))
+    other = Tokenizer(tokenizer.text, "de", "en", tokenizer.source.subwords, turned)
+    assert other_vectors(words, turned) and not other_vectors(words, tokenizer.source.subwords)
+    model = translator_of("words or phrases", tokenizer).model
+    with pytest.raises(UsageError, match="cannot form an ensemble: their target vectors differ"):
+        build_ensemble([Member("a", model, tokenizer, None), Member("b", model, other, None)])
+    together = Translator(build_ensemble([Member("m", model, tokenizer, None)] * 2)[0], tokenizer)
+    (tmp_path / "more").write_bytes(b"old cow\n")
+    with pytest.raises(UsageError, match="phrases cannot be added to an ensemble"):
+        together.add_phrases(tmp_path / "more")
 
 
 def test_set_gate_reaches_every_model_with_a_gate() -> None:

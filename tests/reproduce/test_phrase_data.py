@@ -782,6 +782,30 @@ def test_a_fertility_stage_has_one_weight_a_class(tmp_path: Path) -> None:
         load_recipe(write(tmp_path, {**RECIPE, "training": {**RECIPE["training"], "fertility": stage}}))
 
 
+@pytest.mark.parametrize("what", ["decoder.attention: fixed has none", "cannot read the parse trees"])
+def test_what_would_stop_the_fertility_stage_after_the_training(tmp_path: Path, what: str) -> None:
+    data, model = dict(RECIPE["data"]), dict(RECIPE["model"])
+    if what.startswith("decoder"):
+        model |= {"encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent", "attention": "fixed"}}
+    else:
+        data["phrases"] = {"kind": "tree"}
+        for split in ("train", "valid", "test"):
+            data[split] = [{**files, "trees": "some.trees"} for files in data[split]]
+        model = {"preset": "tiny", "output": model["output"], "tied": "two_way"}
+        model["phrases"] = {"segments": {"kind": "dataset"}}
+    with pytest.raises(ConfigError, match=f"training.fertility.*{what}"):
+        load_recipe(write(tmp_path, {**RECIPE, "data": data, "model": model}))
+
+
+def test_the_vectors_of_a_tokenizer_are_those_of_the_output(tmp_path: Path) -> None:
+    """`data.tokenizer` replaces `data.subwords`, so that these need no vectors, and none are read."""
+    data = {key: value for key, value in RECIPE["data"].items() if key not in ("target_phrases", "subwords")}
+    rest = {**RECIPE, "data": data, "training": {**RECIPE["training"], "fertility": None}}
+    with pytest.raises(ConfigError, match=r"data\.subwords must name them"):
+        load_recipe(write(tmp_path, rest))
+    assert load_recipe(write(tmp_path, {**rest, "data": {**data, "tokenizer": "old"}})).data.tokenizer == "old"
+
+
 def test_a_fertility_stage_needs_labels(tmp_path: Path) -> None:
     data = {k: v for k, v in RECIPE["data"].items() if k != "target_phrases"}
     data["subwords"] = {"kind": "words", "joined": True, "phrases": 9, "vectors": "en.vec"}

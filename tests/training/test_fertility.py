@@ -343,6 +343,15 @@ def test_only_an_output_of_words_and_phrases(folder: Path) -> None:
     assert not (folder / "new").exists()
 
 
+def test_a_decoder_without_attention_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = {"kind": "recurrent", "layers": 1, "attention": "fixed", "initial": "final"}
+    monkeypatch.setattr(net, "MODEL", {**net.MODEL, "decoder": decoder})
+    net.saved(folder / "fixed")
+    with pytest.raises(ModelError, match="the decoder of this model has no attention; it weighs the gate"):
+        trained(folder, model="fixed")
+    assert not (folder / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("sources", "labels", "kind", "what"),
     [

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tests.analysis.explain_kinds import joined_tokenizer
 from tests.helpers import training_in_this_process
 
 from phraseloom import files
@@ -29,8 +30,9 @@ from phraseloom.options.model import ModelConfig
 from phraseloom.recipe import load_recipe
 from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.words import Words
 from phraseloom.training.start import random_batch
-from phraseloom.training.start_from import NewPieces, _match
+from phraseloom.training.start_from import NewPieces, _match, _other_text
 
 SIZE = 30
 PLAIN = {"width": 16, "heads": 4, "ffn_width": 20, "encoder": {"layers": 2}, "decoder": {"layers": 2}}
@@ -121,6 +123,20 @@ def test_a_recurrent_decoder_gets_phrasal_attention() -> None:
     model = model_of(2, attention={"cross": "queryk heterogeneous 1-2 gated"}, **recurrent)
     match = _match(origin, model, Path("m"), [])
     assert difference(origin, model) < 1e-12 and len(match.blocks) == 1
+    ungated = model_of(2, attention={"cross": "queryk heterogeneous 1-2"}, **recurrent)
+    with pytest.raises(
+        UsageError, match=r"decoder\.attention\.block attends .* the line of model\.attention\.cross with"
+    ):
+        _match(origin, ungated, Path("m"), [])
+
+
+def test_vectors_of_another_table_are_named_as_such() -> None:
+    tokenizer = joined_tokenizer()
+    words = tokenizer.target.subwords
+    turned = Words(words.vocabulary, joined=True, vectors=np.roll(words.vectors, 1, axis=1))
+    other = Tokenizer(tokenizer.text, "de", "en", tokenizer.source.subwords, turned)
+    [said] = _other_text(other, tokenizer, {"source": "source", "target": "target"})
+    assert said == "the target vectors are not those of the origin: its output points to other words"
 
 
 def test_source_phrases_begin_at_zero_in_a_pre_norm_model() -> None:

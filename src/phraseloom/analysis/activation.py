@@ -192,9 +192,8 @@ def activation_shares(
                 layer.active.append(active.cpu())
     found = [use for use in uses if sums[use]]
     if not found:
-        raise ModelError(
-            f"this model has no {' or '.join(uses)} attention", hint="--use names another; all takes what is there"
-        )
+        hint = "--use names another; all takes what is there" if len(uses) < len(USES) else ""
+        raise ModelError(f"this model has no {' or '.join(uses)} attention", hint=hint)
     return Activation(
         tau,
         mean_heads,

@@ -77,6 +77,9 @@ class Attended(NamedTuple):
 
 def cross_structures(model: Any) -> list[Structure]:
     """The structure of every cross-attention of the decoder, by layer. Raises ModelError if it has none."""
+    if model.writes == "segments":
+        hint = "phraseloom analyse segments shows its segments; translate --alignments links its words"
+        raise ModelError("a segmental model has no attention", hint=hint)
     structures: list[Structure] = model.decoder.cross_structures
     if not structures:
         raise ModelError(

@@ -307,8 +307,9 @@ class _Work:
             Normaliser(self.config.text, language)  # raises now if a package is missing
         if not isinstance(self.config, TextDataConfig) and self.config.phrases is not None:
             self.segmenter = build_segmenter(self.config.phrases, self.root)
-        if isinstance(self.config.subwords, WordsConfig) and isinstance(self.config.subwords.vectors, str):
-            self.vectors = str(_checked(self.root, self.config.subwords.vectors, self.config.subwords.vectors_sha256))
+        subwords = self.config.subwords
+        if self.tokenizer is None and isinstance(subwords, WordsConfig) and isinstance(subwords.vectors, str):
+            self.vectors = str(_checked(self.root, subwords.vectors, subwords.vectors_sha256))
         tags = () if isinstance(self.config, TextDataConfig) else self.config.tags
         corpora = [(split, files) for split in SPLITS for files in self.config.files(split)]
         jobs = [job for _, files in corpora for job in readings(files, self.root, tags)]

@@ -24,6 +24,7 @@ from phraseloom.outputs import ContinuousOutput, DecoderOutput
 from phraseloom.outputs.topk import best_columns
 from phraseloom.phrases.source import Segmenter
 from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.words import other_vectors
 
 
 def average(log_probs: Sequence[Tensor], mean: EnsembleMean) -> Tensor:
@@ -185,4 +186,7 @@ def _difference(first: Member, other: Member) -> str:
         vocabularies = [getattr(tokenizer, side).vocabulary for tokenizer in (ours, theirs)]
         if vocabularies[0] != vocabularies[1]:
             return f"their {side} vocabularies differ ({len(vocabularies[0])} and {len(vocabularies[1])} entries)"
-    return "" if ours.sha256 == theirs.sha256 else "their tokenizers cut text differently"
+    if ours.sha256 == theirs.sha256:
+        return ""
+    differ = other_vectors(ours.target.subwords, theirs.target.subwords)
+    return "their target vectors differ" if differ else "their tokenizers cut text differently"

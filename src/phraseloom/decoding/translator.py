@@ -127,10 +127,19 @@ class Translator:
         """The first model of an ensemble alone; this translator if it has one model."""
         if not self.is_ensemble:
             return self
-        return Translator(self.model.models[0], self.tokenizer, self.config, segmenter=self.segmenter)
+        first = self.model.models[0]
+        segmenter = self.segmenter if needs_phrases(first) else None
+        return Translator(first, self.tokenizer, self.config, segmenter=segmenter)
 
     def add_phrases(self, path: str | Path) -> Added:
-        """Add the phrases of a file to the output (`decoding/added_phrases.py`); returns their numbers."""
+        """Add the phrases of a file to the output (`decoding/added_phrases.py`); returns their numbers.
+
+        Raises UsageError for an ensemble, and as `add_phrases` there.
+        """
+        if self.is_ensemble:
+            raise UsageError(
+                "phrases cannot be added to an ensemble", hint="translate with one model, without --ensemble"
+            )
         self._tokenizers[0], added = add_phrases(self.model, self.tokenizer, path)
         return added
 

@@ -247,6 +247,13 @@ class Words:
         return words
 
 
+def other_vectors(one: object, other: object) -> bool:
+    """Whether two vocabularies of words differ in their vectors alone."""
+    if not isinstance(one, Words) or not isinstance(other, Words) or one.content == other.content:
+        return False
+    return one.vocabulary == other.vocabulary and one.joined == other.joined
+
+
 def _bare(piece: str) -> str:
     """The word or phrase of a piece, as it is in the vocabulary."""
     return _MARKS.sub("", piece) if ESCAPE in piece else piece

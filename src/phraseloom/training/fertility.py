@@ -141,6 +141,9 @@ def with_fertility(folder: Path, options: FertilityFitOptions, shift: tuple[floa
             file=folder,
             hint="train a model with model.output: {kind: word_or_phrase}",
         )
+    if getattr(config.decoder, "attention", None) == "fixed":
+        hint = "it weighs the gate; train a model with another decoder.attention"
+        raise ModelError("the decoder of this model has no attention", file=folder, hint=hint)
     module: dict[str, Any] = {"classes": options.classes, "inputs": options.inputs, "widths": list(options.widths)}
     if shift:
         module["shift"] = list(shift)

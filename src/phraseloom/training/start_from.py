@@ -40,6 +40,7 @@ from phraseloom.text.extension import spelling
 from phraseloom.text.subword_nmt import SEPARATOR
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import UNK
+from phraseloom.text.words import other_vectors
 from phraseloom.training.checkpoint import OPTIMIZER, STATE, load_optimizer
 from phraseloom.training.optimization import freeze, rate_factors
 from phraseloom.training.start import random_batch
@@ -225,7 +226,11 @@ def _other_text(own: Tokenizer, theirs: Tokenizer, sides: Mapping[str, str]) -> 
     for name, side in sides.items():
         ours, there = getattr(own, side), getattr(theirs, side)
         if len(ours.vocabulary) == len(there.vocabulary) and ours.subwords.content != there.subwords.content:
-            result.append(f"the {name} subwords cut words in another way than those of the origin")
+            result.append(
+                f"the {name} vectors are not those of the origin: its output points to other words"
+                if other_vectors(ours.subwords, there.subwords)
+                else f"the {name} subwords cut words in another way than those of the origin"
+            )
     return result
 
 
@@ -326,7 +331,8 @@ def _graft(origin: nn.Module, model: nn.Module, match: _Match) -> None:
         old = modules.get(path)
         if isinstance(block, MultiHeadAttention) and isinstance(old, MultiHeadAttention) and _can_graft(old, block):
             if not begins_equal(block):
-                use = "cross" if "cross" in path else "encoder_self" if path.startswith("encoder") else "decoder_self"
+                is_cross = "cross" in path or path.startswith("decoder.attention.")  # the latter of a recurrent decoder
+                use = "cross" if is_cross else "encoder_self" if path.startswith("encoder") else "decoder_self"
                 raise UsageError(
                     f"{KEY}: {path} attends to tokens in the origin, and n-grams in one softmax with tokens change its outputs",
                     hint=f"put them behind a gate that is shut at first: end the line of model.attention.{use} with order 1 "
