@@ -43,6 +43,11 @@ def test_charts_of_a_run(tmp_path: Path) -> None:
     assert untimed.by_time == [] and titles(untimed.validation) == titles(charts.validation)
 
 
+def test_a_huge_perplexity_has_a_short_tip(tmp_path: Path) -> None:
+    charts = curve_charts([facts(make_run(tmp_path / "run", perplexities={10: 1.25e300, 20: 5.0}))])
+    assert charts.validation[0].series[0].tips == ["system, update 10: 1.25e+300", "system, update 20: 5.000"]
+
+
 def test_seeds_make_a_band_and_losses_of_other_outputs_a_chart_of_their_own(tmp_path: Path) -> None:
     two = facts(make_run(tmp_path / "1"), make_run(tmp_path / "2", seed=2, perplexities={10: 7.0, 20: 5.0}), name="two")
     vectors = facts(make_run(tmp_path / "v", output="vmf"), name="vectors")

@@ -108,7 +108,7 @@ def _series(
     """A curve by updates, or by wall time in units of `seconds`; the band is one standard deviation over runs."""
     places = [s / seconds for s in curve.seconds or ()] if seconds else curve.updates
     ends = [(v - d, v + d) for v, d in zip(curve.values, curve.deviation or (), strict=False)]
-    digits = 5 if key == "lr" else 3
+    numbers = [f"{v:.{5 if key == 'lr' else 3}f}" if abs(v) < 1e9 else f"{v:.3g}" for v in curve.values]
     what = f"{system.name}, {key}" if faint else system.name
     return Series(
         system.name,
@@ -118,7 +118,7 @@ def _series(
         band=True,
         marked=len(places) <= 40,
         faint=faint,
-        tips=[f"{what}, update {u:,.0f}: {v:.{digits}f}" for u, v in zip(curve.updates, curve.values, strict=True)],
+        tips=[f"{what}, update {u:,.0f}: {number}" for u, number in zip(curve.updates, numbers, strict=True)],
     )
 
 
