@@ -29,7 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "encoder": {"kind": "columns", "layers": 1},
         "decoder": {"kind": "segmental", "layers": 1, "max_segment": 8},
     }
-    for name, parts in (("m", {**layers, "attention": "queryk interleaved 1-2"}), ("npmt", segmental)):
+    phrases = {**layers, "phrases": {}}
+    for name, parts in (("m", {**layers, "attention": "queryk interleaved 1-2"}), ("npmt", segmental), ("p", phrases)):
         torch.manual_seed(3)
         config = ModelConfig.model_validate({**sizes, **parts})
         model = build(config, tokenizer)
@@ -84,6 +85,7 @@ def test_the_score_of_a_tagged_translation_is_that_of_translate(command: Command
         ("analyse", "coverage", "m", *PAIR, "--phrases", "phrases"),
         ("analyse", "entropy", "m", "-s", "s"),
         ("analyse", "heatmap", "m", "--sentence", "a cow", "-o", "map.svg", "--overwrite"),
+        ("analyse", "phrases", "p", "-s", "s"),
         ("analyse", "segments", "npmt", *PAIR),
         ("explain", "m", "-s", "s", "-o", "page.html", "--overwrite"),
     ],
@@ -92,7 +94,7 @@ def test_the_score_of_a_tagged_translation_is_that_of_translate(command: Command
 def test_other_commands_take_a_tag_and_warn_without(
     command: Command, folder: Path, text: None, arguments: tuple[str, ...]
 ) -> None:
-    words = [folder / word if word in ("m", "npmt") else word for word in arguments]
+    words = [folder / word if word in ("m", "npmt", "p") else word for word in arguments]
     without = command(*words)
     assert without.code == 0 and f"phraseloom {arguments[0]}: {WARNING}\n" in without.err, without.err
     tagged = command(*words, "--tag", "<2fr>")

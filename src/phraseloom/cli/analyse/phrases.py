@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.options import Device, Model, SourceText, TextForm
+from phraseloom.cli.options import Device, Model, SourceText, TextForm, options_of, warn_without_tag
 from phraseloom.cli.streams import warn
 from phraseloom.errors import UsageError
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import read_lines
 
 if TYPE_CHECKING:
     from phraseloom.analysis.phrases import PhraseWeights
 
 
+@options_of(DecodingConfig, only=("tags",))
 def command(
     model: Model,
     source: SourceText,
+    *,
     trees: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its parse trees, for a model that takes phrases from trees.")
     ] = None,
     level: Annotated[
         int, typer.Option(min=0, help="Level of the phrase vectors: 0 for the embeddings, n for encoder layer n.")
     ] = 0,
+    options: dict[str, Any],
     output: TextForm = "text",
     device: Device = "cpu",
 ) -> None:
@@ -41,7 +45,8 @@ def command(
 
     lines = list(read_lines(source, invalid="stop"))
     of_lines = None if trees is None else list(read_lines(trees, invalid="stop"))
-    translator = Translator.from_pretrained(model, device=device)
+    translator = Translator.from_pretrained(model, device=device, **options)
+    warn_without_tag("analyse", {model: translator})
     result = source_phrases(translator, lines, of_lines)
     levels = len(translator.model.phrases.representations) - 1
     if level > levels:
