@@ -13,6 +13,9 @@ from phraseloom.cli.main import run
 from phraseloom.errors import UsageError
 from phraseloom.metrics.seeds import SeedScores, compare_seeds, mean_of_comparisons, quantile
 from phraseloom.reproduce.pool import pool
+from phraseloom.reproduce.result import compare
+from phraseloom.reproduce.stored import read_numbers
+from phraseloom.reproduce.writing import write
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results" / "small"
 TABLES = [RESULTS / "003-multi30k", RESULTS / "003-converged"]
@@ -40,12 +43,27 @@ def test_the_variance_of_the_mean_is_that_of_its_parts() -> None:
 def test_tables_of_one_test_set_are_pooled() -> None:
     whole, subset = pool(TABLES, "pconmt", "conmt")
     assert (whole.task, whole.score, subset.score) == ("de-en", "BLEU", "BLEU of the multi-word subset")
-    assert list(whole.by_table) == ["003-multi30k", "003-converged"]
+    assert list(whole.by_table) == [str(folder) for folder in TABLES]
     differences = [difference for _, _, difference in whole.by_table.values()]
     assert whole.mean.mean == pytest.approx(sum(d.mean for d in differences) / 2)
     assert (whole.mean.standard_error or 0) < min(d.standard_error or 0 for d in differences)
     turned = pool(TABLES, "conmt", "pconmt")[0].mean
     assert turned.mean == pytest.approx(-whole.mean.mean) and turned.p == pytest.approx(whole.mean.p)
+
+
+def test_two_tables_of_one_name_are_two_tables(tmp_path: Path) -> None:
+    """Such as those of other seeds, from two machines."""
+    for number, seeds in ((1, {1, 2}), (2, {3})):
+        folder = shutil.copytree(TABLES[0], tmp_path / str(number) / "003-multi30k")
+        result = read_numbers(folder)
+        for cell, measured in result.measured.items():
+            result.measured[cell] = {seed: value for seed, value in measured.items() if seed in seeds}
+        compare(result)
+        write(result, folder)
+    whole = pool([tmp_path / "1" / "003-multi30k", tmp_path / "2" / "003-multi30k"], "pconmt", "conmt")[0]
+    counts = [len(one.scores) for one, _, _ in whole.by_table.values()]
+    assert counts == [2, 1] and whole.mean.one_seed
+    assert whole.mean.mean == pytest.approx(sum(d.mean for _, _, d in whole.by_table.values()) / 2)
 
 
 def test_what_cannot_be_pooled(tmp_path: Path) -> None:
@@ -70,4 +88,6 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", *folders, "--compare", "pconmt"]) == 2
     assert run(["reproduce", *folders]) == 2
     assert run(["reproduce", "--compare", "pconmt,conmt"]) == 2
+    assert run(["reproduce", "--evidence", str(RESULTS.parent), "--compare", "pconmt,conmt"]) == 2
+    assert run(["reproduce", "--evidence", str(RESULTS.parent), *folders, "--compare", "pconmt,conmt"]) == 2
     assert run(["reproduce", "003-multi30k", *folders, "--compare", "pconmt,conmt"]) == 2

@@ -220,8 +220,10 @@ class StoredOptions:
         return {name: folder for name, folder in options.items() if folder is not None}
 
     def check(self) -> None:
-        """Raise UsageError for options of --evidence or --pool without it."""
+        """Raise UsageError for options of --evidence or --pool without it, and for two of these options."""
 
+        if len(self.folders) > 1:
+            raise UsageError(f"{' and '.join(self.folders)} are two commands", hint="call one after the other")
         if not self.pool and self.compare is not None:
             raise UsageError("--compare names rows for --pool", hint="give --pool FOLDER for each table too")
         if self.evidence is None and self.short:
@@ -270,11 +272,10 @@ def command(
     from phraseloom.recipe import recipes_folder
 
     place = options.recipes or recipes_folder()
+    stored.check()
     if stored.folders:
         _read_stored(table, stored, place)
-        return
-    stored.check()
-    if table is None:
+    elif table is None:
         _list_tables(place)
     elif options.data:
         _check_data(table, place, options)

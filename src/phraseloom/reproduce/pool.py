@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from phraseloom.errors import UsageError
 from phraseloom.metrics.seeds import TWO_SEEDS, SeedDifference, SeedScores, compare_seeds, mean_of_comparisons
 from phraseloom.report.markup import terminal
-from phraseloom.reproduce.claims import draw
+from phraseloom.reproduce.claims import Draws, draw
 from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Result
 from phraseloom.reproduce.stored import read_numbers
@@ -29,7 +28,7 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class PooledComparison:
-    """The differences of two rows in each table, and their mean, for one score of one task."""
+    """The differences of two rows in each table (by its folder), and their mean, for one score of one task."""
 
     task: str
     score: str
@@ -64,10 +63,10 @@ def pool_text(pooled: Sequence[PooledComparison], row: str, other: str) -> str:
     lines: list[tuple[str, ...]] = []
     fewest = 3
     for comparison in pooled:
-        for name, (one, two, difference) in comparison.by_table.items():
+        for folder, (one, two, difference) in comparison.by_table.items():
             seeds = f"{len(one.scores)} and {len(two.scores)}"
             means = f"{one.scores.mean():.2f} − {two.scores.mean():.2f}"
-            lines.append((comparison.task, comparison.score, name, seeds, means, *_cells(difference)))
+            lines.append((comparison.task, comparison.score, folder, seeds, means, *_cells(difference)))
         lines.append((comparison.task, comparison.score, "mean", "", "", *_cells(comparison.mean)))
         fewest = min(fewest, comparison.mean.seeds or 1)
     notes = [
@@ -113,19 +112,18 @@ def _pooled(results: Mapping[str, Result], row: str, other: str, task: str, metr
     _refuse_repeated(rows)
     draws = draw(rows)
     assert draws is not None
-    by_table: dict[str, Any] = {}
-    for folder, result in results.items():
+    by_table: dict[str, tuple[SeedScores, SeedScores, SeedDifference]] = {}
+    for folder in results:
         one, two = (_scores(draws, f"{folder}\n{name}", rows) for name in (row, other))
-        by_table[result.name] = (one, two, compare_seeds(one, two))
+        by_table[folder] = (one, two, compare_seeds(one, two))
     mean = mean_of_comparisons([(one, two) for one, two, _ in by_table.values()])
     title = next(iter(results.values())).table.metrics[metric].title
     return PooledComparison(task, title, by_table, mean)
 
 
-def _scores(draws: Any, name: str, rows: Mapping[str, Mapping[int, MeasuredValue]]) -> SeedScores:
+def _scores(draws: Draws, name: str, rows: Mapping[str, Mapping[int, MeasuredValue]]) -> SeedScores:
     numbers = {seed: float(measured.value) for seed, measured in sorted(rows[name].items())}  # type: ignore[arg-type]
-    found: SeedScores = draws.of(name, numbers)
-    return found
+    return draws.of(name, numbers)
 
 
 def _refuse_repeated(rows: Mapping[str, Mapping[int, MeasuredValue]]) -> None:
