@@ -60,6 +60,7 @@ TABLES = {
         "french",
         "converged",
         "annealed",
+        "seeds",
         "rivals",
         "losses",
         "phrases",
