@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from tests.browser.chromium import Tab, chromium, find
 from tests.decoding.conftest import model_folder, translator
 from tests.serving.harness import FakeModels, FakeTranslator, Running, running
@@ -15,6 +17,8 @@ from tests.serving.test_streams import SlowStream
 
 from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.translator import Translator
+from phraseloom.files import read_manifest, write_manifest
+from phraseloom.models.store import load_tensors, save_tensors
 from phraseloom.serving.app import live_page
 from phraseloom.serving.models import Models
 
@@ -257,6 +261,33 @@ def test_a_stream_is_shown_while_it_is_written(tab: Tab) -> None:
         assert slow.cancelled.wait(SECONDS)
         slow.permits.release(1)
         tab.wait("document.getElementById('problem').textContent.includes('an error of the server')", SECONDS)
+        tab.open("about:blank")
+
+
+def test_a_look_inside_an_ensemble_is_at_its_own_translation(tab: Tab, model_folder: Path, tmp_path: Path) -> None:
+    """Attention is that of the first member, for the translation on the page, which is that of both."""
+    other = tmp_path / "other"
+    shutil.copytree(model_folder, other)
+    tensors = load_tensors(other / "model.safetensors")
+    generator = torch.Generator().manual_seed(7)
+    noisy = {name: x + torch.randn(x.shape, generator=generator) for name, x in tensors.items()}
+    save_tensors(other / "model.safetensors", noisy)
+    write_manifest(other, list(read_manifest(other)))
+    both = Translator.from_pretrained(model_folder, ensemble=[other])
+    with running(translators={"both": both}, models=Models, page=live_page().encode()) as server:
+        tab.errors.clear()
+        tab.open(f"http://127.0.0.1:{server.port}/")
+        tab.wait("document.body.dataset.ready", SECONDS)
+        type_in(tab, "a cow is small")
+        own, alone = (t.translate(["a cow is small"])[0].text for t in (both, both.first_model()))
+        assert own != alone
+        wait_for(tab, [" ".join(own.split())])
+        tab.click("#look")
+        tab.wait("document.querySelector('#explain .model') && !document.querySelector('.old')", SECONDS)
+        page_of = "document.querySelector('#explain').explainPage.doc.sentences[0].views[0].target"
+        assert tab.run(page_of) == own
+        assert "the first of the 2 models of both" in tab.run("document.body.innerText")
+        assert tab.errors == []
         tab.open("about:blank")
 
 

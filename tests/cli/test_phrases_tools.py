@@ -184,6 +184,13 @@ def test_options_of_filter(options: list[str], phrases: list[str], command: Comm
         assert not Path("p").exists()
 
 
+def test_a_table_without_a_candidate_is_named(command: Command) -> None:
+    write("none", [])
+    outcome = command("phrases", "filter", "none", "-o", "p", "--no-pmi")
+    said = "phraseloom phrases: none: the table has no candidate; phraseloom phrases extract finds them"
+    assert (outcome.code, outcome.err.splitlines()[-1]) == (1, said)
+
+
 @pytest.mark.usefixtures("files")
 def test_filters_that_dropped_every_candidate_are_named(command: Command) -> None:
     """The filter that dropped most comes first, with the value that it had."""

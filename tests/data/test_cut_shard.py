@@ -52,6 +52,19 @@ def test_a_dataset_made_again_at_the_same_place_does_not_disturb_a_reader(split:
     assert values.tolist() == [[(4999 + 2) % 7], [3]]
 
 
+def test_files_that_are_mapped_stay_what_they_were_before_the_first_read(split: SplitFiles, tmp_path: Path) -> None:
+    split.map([0, 1])
+    for name in ("source.tokens", "source.offsets", "target.tokens", "target.offsets"):
+        path = tmp_path / f"train/00002.{name}"
+        path.with_name("new").write_bytes(bytes(path.stat().st_size))
+        path.with_name("new").replace(path)
+    for side in (0, 1):
+        lengths = split.lengths(side)
+        assert lengths.tolist() == [1] * (SHARDS * COUNT)
+        values = split.gather(side, np.array([2]), np.array([4999]), lengths[:1].astype(np.int64), 0)
+        assert values.tolist() == [[(4999 + 2) % 7]]
+
+
 def test_opening_keeps_no_file_open(split: SplitFiles) -> None:
     """However many shards there are; each file was five descriptors before."""
     before = len(list(Path("/proc/self/fd").iterdir()))

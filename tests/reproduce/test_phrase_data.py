@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,9 +28,11 @@ from phraseloom.models.store import load_model
 from phraseloom.options.data import DataConfig, TargetPhrasesConfig
 from phraseloom.options.text import VectorTraining
 from phraseloom.recipe import load_recipe
+from phraseloom.report.charts import curves
 from phraseloom.reproduce import execute, phrase_data
 from phraseloom.reproduce.phrase_data import TextOrigin, WrittenLines, find_labels, make_phrase_data, share_done
 from phraseloom.reproduce.steps import Step, StepScope, changed, noted
+from phraseloom.training import fertility_fit
 
 pytest.importorskip("gensim")
 
@@ -186,12 +190,19 @@ def test_two_commands_give_a_model_with_a_gate(
         validated = json.loads(logged[-1])["validation"]
         assert noted is not None and noted[1] != noted[2] != "0.00"
         assert (noted[2], noted[3]) == (f"{validated['bleu']:.2f}", validated["signature"])
+        kept = json.loads((tmp_path / "runs" / "phrases" / "fertility_bleu.json").read_text())
+        assert [f"{kept[key]:.2f}" for key in ("bleu", "bleu_without")] == [noted[1], noted[2]]
         model, _, _ = load_model(tmp_path / "runs" / "phrases" / "fertility")
         assert model.fertility is not None
         options = json.loads((tmp_path / "runs" / "phrases" / "fertility" / "fertility.json").read_text())["options"]
         assert (options["weights"], options["batch"], options["max_tokens"]) == ([1.0, 2.0], 64, 99)
         stored = (tmp_path / "runs" / "phrases" / "fertility" / "model.safetensors").stat().st_mtime_ns
         assert run(["train", str(recipe), *longer]) == 0  # finished: nothing is trained again
+        printed = capsys.readouterr().err
+        assert "fertility is finished already" in printed and noted[0] in printed
+        (tmp_path / "runs" / "phrases" / "fertility_bleu.json").unlink()  # as if killed before the BLEU
+        assert run(["train", str(recipe), *longer]) == 0
+        assert noted[0] in capsys.readouterr().err
     assert (tmp_path / "runs" / "phrases" / "fertility" / "model.safetensors").stat().st_mtime_ns == stored
 
     assert commands[0] == ["translate", "runs/phrases/fertility", "<", "valid.de", ">", "phrases.test.en"]
@@ -204,6 +215,56 @@ def test_two_commands_give_a_model_with_a_gate(
     rare = config.model_copy(update={"target_phrases": config.target_phrases.model_copy(update={"min_count": 10_000})})
     with pytest.raises(DataError, match="no phrase is left"):
         make_phrase_data(rare, say=said.append)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
+def test_a_signal_ends_the_fertility_stage_and_the_same_command_resumes(
+    prepared: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_epoch, number = fertility_fit._one_epoch, getattr(signal, name)
+
+    def signalled(*args: Any) -> float:
+        os.kill(os.getpid(), number)
+        return one_epoch(*args)
+
+    handler = signal.getsignal(number)
+    with training_in_this_process():
+        monkeypatch.setattr(fertility_fit, "_one_epoch", signalled)
+        assert run(["train", "recipe.yaml"]) == 3
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert f"stopped by {name}; the same command trains the fertility module" in said
+        assert signal.getsignal(number) == handler
+        assert [path.name for path in (prepared / "runs" / "phrases").glob("fertility*")] == []
+        monkeypatch.setattr(fertility_fit, "_one_epoch", one_epoch)
+        assert run(["train", "recipe.yaml"]) == 0
+    assert load_model(prepared / "runs" / "phrases" / "fertility")[0].fertility is not None
+
+
+def test_a_signal_at_the_end_of_the_training_ends_it_before_the_fertility_stage(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(curves, "draw_after_training", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    with training_in_this_process():
+        assert run(["train", "recipe.yaml"]) == 3
+    assert "stopped by SIGTERM after the training; the same command does the rest" in capsys.readouterr().err
+    assert not (prepared / "runs" / "phrases" / "fertility").exists()
+
+
+def test_labels_of_a_dataset_that_was_replaced_during_the_training_are_refused(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def replaced(*_: object) -> None:
+        for language in ("de", "en"):
+            lines = Path(f"train.{language}").read_text().splitlines()
+            Path(f"train.{language}").write_text("".join(f"{line}\n" for line in lines[1:]))
+        assert run(["prepare", "recipe.yaml", "--overwrite"]) == 0
+
+    monkeypatch.setattr(curves, "draw_after_training", replaced)
+    with training_in_this_process():
+        assert run(["train", "recipe.yaml"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "dataset: the dataset was replaced during the training, so its labels are those of another text" in said
+    assert not (prepared / "runs" / "phrases" / "fertility").exists()
 
 
 def test_the_recipe_for_own_text_gives_a_model_with_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

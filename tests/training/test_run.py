@@ -145,6 +145,59 @@ def test_a_moved_run_goes_on_and_ends_as_an_uninterrupted_one(place: Path, done:
     ).read_bytes()
 
 
+def make_dataset_again(place: Path) -> None:
+    """Prepare other text of the same length in the folder of the dataset."""
+    config = load_recipe(place / "small.yaml").data
+    for name in ("train", "valid"):
+        for language in ("en", "de"):
+            lines = (place / f"{name}.{language}").read_text().splitlines()
+            (place / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines[::-1]))
+    prepare(config, data_root=place, overwrite=True)
+
+
+def moved(place: Path, to: Path) -> Path:
+    """A copy of the text, the dataset and the recipe."""
+    for path in place.iterdir():
+        if path.name == "dataset":
+            shutil.copytree(path, to / path.name)
+        elif path.suffix in (".en", ".de", ".yaml"):
+            shutil.copy(path, to)
+    text = (to / "small.yaml").read_text()
+    (to / "small.yaml").write_text(text.replace(str(place / "dataset"), str(to / "dataset")))
+    return to
+
+
+def test_a_dataset_that_is_made_again_during_a_training_does_not_disturb_it(
+    place: Path, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even before the first batch and the first validation are read."""
+    copy, start = moved(place, tmp_path), runs.train_or_skip
+
+    def late(job: Any) -> str:
+        make_dataset_again(copy)
+        return start(job)
+
+    monkeypatch.setattr(runs, "train_or_skip", late)
+    assert phraseloom(["train", str(copy / "small.yaml"), "--run", str(copy / "run")]) == 0
+    for name in ("metrics.jsonl", "last/model.safetensors"):
+        assert (copy / "run" / name).read_bytes() == (done / name).read_bytes(), name
+
+
+def test_a_dataset_that_is_replaced_while_it_is_opened_is_refused(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, build = moved(place, tmp_path), runs.build
+
+    def late(*args: Any) -> Any:
+        make_dataset_again(copy)
+        return build(*args)
+
+    monkeypatch.setattr(runs, "build", late)
+    assert phraseloom(["train", str(copy / "small.yaml"), "--run", str(copy / "run")]) != 0
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "dataset: the dataset was replaced while it was opened; run the same command again" in said
+
+
 def test_a_longer_run_makes_a_new_average(place: Path, done: Path, tmp_path: Path) -> None:
     shutil.copytree(done, tmp_path / "run", symlinks=True)
     assert (

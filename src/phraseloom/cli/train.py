@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.fertility_stage import add_fertility, check_labels
 from phraseloom.cli.options import Overrides
-from phraseloom.cli.streams import first_sign, note
+from phraseloom.cli.streams import first_sign
 from phraseloom.errors import DivergedError, InterruptedRun
-from phraseloom.files import FolderLock
 
 if TYPE_CHECKING:
-    from phraseloom.recipe import AnyRecipe, Recipe
-
-Labels = dict[str, tuple[Path, Path]]  # of each split: tokenised source, fertility of its words
+    from phraseloom.recipe import AnyRecipe
 
 
 def command(
@@ -59,9 +56,11 @@ def command(
 
     folder = run or Path("runs") / loaded.name
     loaded = _with_lexicon(loaded)
-    labels = None if is_child() else _labels(loaded)  # before a training of hours whose last stage would lack them
+    gated = not is_child() and check_labels(loaded)  # before a training of hours whose last stage would lack them
     try:
-        run_recipe(loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to, draw=draw_after_training)
+        run_recipe(
+            loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to, draw=draw_after_training, last=not gated
+        )
     except (DivergedError, InterruptedRun, LostProcess) as error:
         if is_child():  # the first process reports it
             raise typer.Exit(error.exit_code) from None
@@ -70,8 +69,8 @@ def command(
                 error.what, file=error.file, hint=_retry_hint(recipe, overrides or [], folder, loaded)
             ) from error
         raise
-    if isinstance(loaded, Recipe) and labels is not None:
-        _add_fertility(loaded, folder, labels)
+    if isinstance(loaded, Recipe) and gated:
+        add_fertility(loaded, folder)
 
 
 def _with_lexicon(recipe: AnyRecipe) -> AnyRecipe:
@@ -84,52 +83,6 @@ def _with_lexicon(recipe: AnyRecipe) -> AnyRecipe:
         return recipe
     decoding = recipe.decoding.model_copy(update={"lexicon": str(find_lexicon(recipe.data))})
     return recipe.model_copy(update={"decoding": decoding})
-
-
-def _labels(recipe: AnyRecipe) -> Labels | None:
-    """The labels of `training.fertility`; None without this stage, or without a dataset, which `run_recipe` reports.
-
-    Raises FileProblem if one is missing.
-    """
-    from phraseloom.recipe import Recipe
-    from phraseloom.reproduce.phrase_data import find_labels
-
-    if not isinstance(recipe, Recipe) or recipe.training.fertility is None or not Path(recipe.data.folder).is_dir():
-        return None
-    return find_labels(recipe.data)
-
-
-def _add_fertility(recipe: Recipe, run: Path, labels: Labels) -> None:
-    """Train the fertility module of the finished run, unless the run has it already."""
-    from phraseloom.training.fertility import Files, is_from, train_fertility
-    from phraseloom.training.fertility_fit import FertilityFitOptions
-
-    assert recipe.training.fertility is not None
-    stage = recipe.training.fertility.model_dump()
-    sizes = {"widths": tuple(stage["widths"]), "weights": stage["weights"] and tuple(stage["weights"])}
-    options = FertilityFitOptions(**{**stage, **sizes}, seed=recipe.training.seed)
-    files = Files(*labels["train"], *labels.get("valid", ()))
-    output = run / "fertility"
-    with FolderLock(run):
-        if is_from(output, run, files, options):
-            note("fertility", f"{output} is finished already")
-            return
-        device = "cpu" if recipe.training.device == "auto" else recipe.training.device
-        train_fertility(run, files, output, options, device=device, overwrite=True, report=partial(note, "fertility"))
-    if recipe.training.bleu_every:
-        note("fertility", _bleu_of_gate(recipe, run, output, device))
-    note("fertility", f"the model with the fertility module: phraseloom translate {output}")
-
-
-def _bleu_of_gate(recipe: Recipe, run: Path, gated: Path, device: str) -> str:
-    """Validation BLEU of the model with its gate, as the recipe decodes, and of the one without."""
-    from phraseloom.data.corpus import Dataset
-    from phraseloom.training.validate import bleu_of
-
-    dataset = Dataset.open(recipe.data.folder)
-    valid, beam = dataset.split("valid"), recipe.training.bleu_beam
-    bare, scored = (bleu_of(folder, valid, dataset.tokenizer, beam=beam, device=device) for folder in (run, gated))
-    return f"validation BLEU {scored['bleu']:.2f} with the gate, {bare['bleu']:.2f} without it ({scored['signature']})"
 
 
 RATES = {"inverse_sqrt": "factor", "constant": "rate", "plateau": "rate"}

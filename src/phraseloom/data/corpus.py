@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pydantic
 
 from phraseloom.data.shards import INDEX, LINKS, PHRASES, SplitFiles, SplitInfo, read_index
-from phraseloom.errors import CorruptError, DataError, UsageError, plural
+from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError, plural
 from phraseloom.files import MANIFEST, read_manifest, require_folder, sha256_file, verify_files
 from phraseloom.options.data import AnyDataConfig, DataConfig, TextDataConfig
 from phraseloom.phrases.source import Segmenter, load_segmenter
@@ -47,6 +47,10 @@ class Split:
 
     def __len__(self) -> int:
         return self.info.pairs
+
+    def map_files(self, *, phrases: bool = False, links: bool = False) -> None:
+        """Map all files that batches read, so that they stay these if the dataset is replaced. Raises CorruptError."""
+        self._files.map([0, 1, *([PHRASES] if phrases else []), *([LINKS] if links else [])])
 
     def check_sizes(self) -> None:
         """Check that no file in use was truncated since it was opened. Raises CorruptError."""
@@ -221,6 +225,13 @@ class Dataset:
             known = ", ".join(self._splits)
             raise DataError(f"this dataset has no {name} data (it has {known})", file=self.folder)
         return self._splits[name]
+
+    def check_same(self) -> None:
+        """Raise FileProblem if the folder holds another dataset than the one that was opened."""
+        index = self.folder / INDEX
+        if not index.is_file() or sha256_file(index) != self.fingerprint:
+            what = "the dataset was replaced while it was opened"
+            raise FileProblem(what, file=self.folder, hint="run the same command again")
 
     @property
     def is_text(self) -> bool:

@@ -22,7 +22,7 @@ import math
 import mmap
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
@@ -457,6 +457,12 @@ class SplitFiles:
             names = [f"{shard.name}.{name}" for shard in self.shards]
             self._maps[name] = JoinedFiles(self._folder, names, counts, kind)
         return self._maps[name]
+
+    def map(self, sequences: Iterable[int]) -> None:
+        """Map the values and offsets of some sequences now."""
+        for sequence in sequences:
+            for name in SEQUENCES[sequence]:
+                self.file(name)
 
     def check_sizes(self) -> None:
         """Check every file that is mapped. Raises CorruptError if one was truncated."""

@@ -156,6 +156,7 @@ class Models:
             "name": name,
             "parameters": sum(p.numel() for p in translator.model.parameters()),
             "description": _description(translator),
+            "models": len(translator.model.models) if translator.is_ensemble else 1,
             "languages": [translator.tokenizer.source.language, translator.tokenizer.target.language],
             "beam": translator.config.beam,
             "n_best": translator.config.n_best,

@@ -43,7 +43,7 @@ Invalid = Literal["stop", "replace"]
 CHANGES = {
     "crlf": ("line", r"ended by \r\n, read as \n"),
     "bom": ("byte order mark", "at the beginning, left out"),
-    "nul": ("line", "with NUL, kept"),
+    "nul": ("line", "with NUL"),
     "invalid_utf8": ("line", "with invalid UTF-8, replaced"),
 }
 

@@ -22,7 +22,7 @@ from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.mixture import mixture_of
-from phraseloom.errors import CorruptError, FileProblem, UsageError, plural
+from phraseloom.errors import CorruptError, FileProblem, InterruptedRun, UsageError, plural
 from phraseloom.losses.guided import Guide
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.device import SLOW, bf16_cost
@@ -76,12 +76,14 @@ def run_recipe(
     go_back_to: str | None = None,
     command: Sequence[str] | None = None,
     draw: Callable[[Path, Callable[[str], None]], None] | None = None,
+    last: bool = True,
 ) -> str:
     """Train a recipe in the folder `run`, or resume it; returns the reason why training ended.
 
     Every process of a run calls this. `go_back_to`: the checkpoint to resume from (see `checkpoint.go_back`; newer ones are set
     aside). `command` starts the other local processes (default: this command line). The first process calls `draw(run, say)`
-    at the end, to plot the run. Raises InterruptedRun after a signal, DivergedError, and other errors of errors.py.
+    at the end, to plot the run. `last`: without it, the caller has more to do with the run, so a signal at the very end counts
+    too. Raises InterruptedRun after a signal, DivergedError, and other errors of errors.py.
     """
     dataset = open_dataset(recipe)
     check_lexicon(recipe)
@@ -116,6 +118,8 @@ def run_recipe(
             finish(job, recipe)
             if draw is not None:
                 draw(run, job.say)
+        if stop.is_set and not last:
+            raise InterruptedRun(f"stopped by {stop.name} after the training", hint="the same command does the rest")
         return reason
 
 
@@ -279,6 +283,8 @@ def make_job(
     segmenter = dataset.segmenter if reads_phrases(recipe) else None
     phrases, links = segmenter is not None, config.guided_alignment is not None
     memory = NodeMemory(world)
+    pair.map_files(phrases=phrases, links=links)
+    valid.map_files(phrases=phrases)
     pair.share_lengths(memory.share, phrases=phrases, links=links)
     plan = BatchPlan(
         None if dataset.is_text else pair.source_lengths,
@@ -297,6 +303,7 @@ def make_job(
             split.check_sizes()
 
     validator = _validator(recipe, dataset, segmenter, world)
+    dataset.check_same()  # all that is read of it has been opened
     if world.first:
         validator.check(model)
     host_batches = batches_of(pair, torch.device("cpu"), phrases=phrases, links=links)

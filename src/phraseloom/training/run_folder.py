@@ -35,6 +35,7 @@ __all__ = [
     "note_start",
     "note_transfers",
     "noted_collapse",
+    "noted_dataset",
     "noted_pieces",
     "prepare_folder",
     "run_identity",
@@ -68,11 +69,8 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
         value["model"] = fill_stored(value["model"])
     old = check_recipe(value, file=run / CONFIG, places=places).model_dump(mode="json")
     refused, allowed = changed_keys(old, new)
-    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
-    if not isinstance(facts, dict) or "dataset" not in facts:
-        raise CorruptError("does not name the dataset of the run", file=run / FACTS)
-    if facts["dataset"] != fingerprint:
-        refused.append(f"dataset: {str(facts['dataset'])[:12]} → {fingerprint[:12]} (another content)")
+    if (earlier := noted_dataset(run)) != fingerprint:
+        refused.append(f"dataset: {earlier[:12]} → {fingerprint[:12]} (another content)")
     if refused and not allow_changed:
         raise UsageError(
             f"this run was made from another recipe ({'; '.join(refused)})",
@@ -104,6 +102,14 @@ def _facts(fingerprint: str) -> dict[str, Any]:
         "machine": platform.machine(),
         "dataset": fingerprint,
     }
+
+
+def noted_dataset(run: Path) -> str:
+    """The fingerprint of the dataset of a run. Raises CorruptError where its facts have none."""
+    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    if not isinstance(facts, dict) or "dataset" not in facts:
+        raise CorruptError("does not name the dataset of the run", file=run / FACTS)
+    return str(facts["dataset"])
 
 
 def _identity(recipe: dict[str, Any], fingerprint: str, origin: str | None = None) -> str:

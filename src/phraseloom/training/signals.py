@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-__all__ = ["StopSignal"]
+from phraseloom.errors import InterruptedRun
+
+__all__ = ["LeaveAtOnce", "StopSignal"]
 
 POLITE = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP")
 
@@ -59,3 +61,26 @@ class StopSignal:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._before.clear()
+
+
+class LeaveAtOnce(StopSignal):
+    """A context that the first signal leaves by InterruptedRun with this hint, for work that keeps nothing before its end."""
+
+    def __init__(self, hint: str, *, insists: bool = True) -> None:
+        super().__init__(insists=insists)
+        self.hint = hint
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        first = not self.is_set
+        super()._handle(number, frame)
+        if first:
+            raise _Stopped
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if isinstance(error[1], _Stopped):
+            raise InterruptedRun(f"stopped by {self.name}", hint=self.hint) from None
+
+
+class _Stopped(KeyboardInterrupt):
+    """Not an Exception, so that no handler of failures catches it."""

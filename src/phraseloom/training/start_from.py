@@ -194,10 +194,11 @@ def _check_vocabularies(
         if list(ours)[: len(there)] != list(there):
             size = f"{len(there):,} pieces, the dataset's has {len(ours):,}"
             same = " in another order or of other text" if len(ours) == len(there) else ""
+            what = "the data" if not own.target.joined else "text that is joined with its table of phrases"
             raise ModelError(
                 f"{KEY}: its {name} vocabulary is another: {size}{same}",
                 file=folder,
-                hint=f"prepare the data with data.tokenizer: {folder}; or take the embeddings alone (training.embeddings)",
+                hint=f"prepare {what} with data.tokenizer: {folder}; or take the embeddings alone (training.embeddings)",
             )
         separator = SEPARATOR if getattr(own, side).kind == "subword_nmt" else ""
         pieces = [spelling(piece, there, separator=separator) for piece in list(ours)[len(there) :]]

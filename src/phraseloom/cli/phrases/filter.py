@@ -99,6 +99,8 @@ def command(
     )
     inputs.note_changes()
     print(summary(result, filters), file=sys.stderr)
+    if not result.phrases and not any(result.dropped.values()):
+        raise DataError("the table has no candidate", file=candidates, hint="phraseloom phrases extract finds them")
     if not result.phrases:
         hint = "relax these filters, or give more text; the table above has all counts"
         raise DataError(f"no candidate passed the filters: {_dropped(result, filters)}", file=candidates, hint=hint)

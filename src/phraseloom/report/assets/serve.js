@@ -155,8 +155,9 @@
     if (fields.explain.hidden) return;
     say("looks inside …");
     const isConstrained = models.some((model) => modelOf(model).terms) || (constraining() && (fields.terms.value.trim() || texts.some(constraintsOf)));
+    const isEnsemble = models.some((model) => modelOf(model).models > 1);
     const body = { text: some, models };
-    if (sampling() || streaming() || isConstrained) {
+    if (sampling() || streaming() || isConstrained || isEnsemble) {
       body.models = models.slice(0, 1);
       body.target = some.map((text) => replies[0].translations[texts.indexOf(text)].text);
     } else {
@@ -166,7 +167,12 @@
     const found = await post("explain", body, mine.signal);
     if (mine !== request) return;
     const left = typed().filter((text) => text.trim()).length - some.length;
-    const parts = [left ? `the first ${some.length} sentences` : "", body.models.length < models.length ? `only ${body.models[0]}` : ""];
+    const members = modelOf(body.models[0]).models;
+    const parts = [
+      left ? `the first ${some.length} sentences` : "",
+      body.models.length < models.length ? `only ${body.models[0]}` : "",
+      members > 1 ? `the first of the ${members} models of ${body.models[0]}` : "",
+    ];
     say(parts.some((part) => part) ? `inside: ${parts.filter((part) => part).join(", ")}` : "");
     const state = fields.explain.explainPage?.state;
     const shown = Explain.show(found, fields.explain, { hash: false });
