@@ -18,17 +18,17 @@ def without_penalty(bleu: float, length: float) -> float:
 
 
 def main(folders: list[str]) -> None:
-    """Print a line for each row: means over seeds, then BLEU without the penalty of each seed."""
+    """Print a line for each row and BLEU (`mwt`: of its multi-word subset): means over seeds, then BLEU without the penalty of each seed."""
     for folder in folders:
         for row in json.loads((Path(folder) / "table.json").read_bytes())["rows"]:
-            bleu = row["metrics"].get("bleu", {})
-            lengths = bleu.get("length_ratio", {})
-            seeds = [(bleu["seeds"][seed], length) for seed, length in lengths.items()]
-            if seeds:
-                freed = [without_penalty(*seed) for seed in seeds]
-                means = [statistics.fmean(values) for values in zip(*seeds, strict=True)]
-                shown = f"BLEU {means[0]:.2f}  length {means[1]:.3f}  without penalty {statistics.fmean(freed):.2f}"
-                print(f"{Path(folder).name:18} {row['row']:16} {shown}  ({', '.join(f'{x:.2f}' for x in freed)})")
+            for name, metric in row["metrics"].items():
+                lengths = metric.get("length_ratio", {})
+                seeds = [(metric["seeds"][seed], length) for seed, length in lengths.items()]
+                if seeds:
+                    freed = [without_penalty(*seed) for seed in seeds]
+                    means = [statistics.fmean(values) for values in zip(*seeds, strict=True)]
+                    shown = f"{name:4}  {means[0]:.2f}  length {means[1]:.3f}  without penalty {statistics.fmean(freed):.2f}"
+                    print(f"{Path(folder).name:18} {row['row']:16} {shown}  ({', '.join(f'{x:.2f}' for x in freed)})")
 
 
 if __name__ == "__main__":

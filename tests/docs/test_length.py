@@ -24,7 +24,7 @@ def test_the_penalty_is_that_of_bleu() -> None:
 
 def test_the_page_has_the_figures_that_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     MODULE["main"]([str(ROOT / "docs" / "results" / "small" / name) for name in TABLES])
-    pattern = r"(\S+) +(\S+) +BLEU (\S+)  length (\S+)  without penalty (\S+) "
+    pattern = r"(\S+) +(\S+) +bleu  (\S+)  length (\S+)  without penalty (\S+) "
     printed = {(table, row): figures for table, row, *figures in re.findall(pattern, capsys.readouterr().out)}
     page = (ROOT / "docs" / "results" / "paper_003.md").read_bytes().decode()
     lines = page.split("## How much of it is length?")[1].splitlines()
