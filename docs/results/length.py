@@ -18,7 +18,8 @@ def without_penalty(bleu: float, length: float) -> float:
 
 
 def main(folders: list[str]) -> None:
-    """Print a line for each row and BLEU (`mwt`: of its multi-word subset): means over seeds, then BLEU without the penalty of each seed."""
+    """Print a line for each row and BLEU (`mwt`: of its multi-word subset): means over seeds, then each seed without the
+    penalty."""
     for folder in folders:
         for row in json.loads((Path(folder) / "table.json").read_bytes())["rows"]:
             for name, metric in row["metrics"].items():
