@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError
-from phraseloom.files import MANIFEST, atomic_write_json, json_bytes, read_json, sha256_file
+from phraseloom.files import MANIFEST, atomic_write_json, available_cores, json_bytes, read_json, sha256_file
 from phraseloom.reproduce.steps import Step, changed, in_order
 from phraseloom.reproduce.table import RECORD
 
@@ -243,10 +243,9 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 def machine() -> dict[str, Any]:
     """This machine: processor, cores, Python."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "processor": _processor(),
-        "cores": cores,
+        "cores": available_cores(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "python": platform.python_version(),
     }

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from phraseloom.files import available_cores
 from phraseloom.report.markup import terminal
 
 State = Literal["ok", "note", "fail"]
@@ -130,7 +131,7 @@ def _extras() -> list[Finding]:
 
 
 def _cores() -> list[Finding]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = available_cores()
     limit = os.environ.get("OMP_NUM_THREADS")
     if limit and limit.isdigit() and int(limit) < usable:
         return [Finding("cores", "note", f"{usable} usable, but OMP_NUM_THREADS={limit} keeps torch to {limit}")]
