@@ -10,7 +10,6 @@ by name. Lengths are those of the dataset if it exists, else those that the tabl
 from __future__ import annotations
 
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from phraseloom.errors import PhraseloomError, UsageError
 from phraseloom.options.text import RandomVectors, TrainedVectors
 from phraseloom.recipe import AnyRecipe, Recipe, load_recipe
 from phraseloom.report.markup import terminal
+from phraseloom.report.run.machine import matrix_speed
 from phraseloom.reproduce.execute import duration
 from phraseloom.reproduce.records import Record, read_record
 from phraseloom.reproduce.steps import Step, Steps, in_order, missing
@@ -388,20 +388,6 @@ def speed_of(gpu: str, precision: str, share: float = GPU_SHARE) -> Speed:
     says = f"one {gpu}: {share:.0%} of its {peak / 1e12:,.1f} TFLOP/s in {kind}{lacks}, assumed and not measured"
     least = f"at least {1e3 * LAUNCH:g} ms for each layer and micro-batch, as measured on an H200"
     return Speed(share * peak, f"{says}; the peak is NVIDIA's, of dense products; {least}", LAUNCH)
-
-
-def matrix_speed() -> float:
-    """FLOP/s of a product of 768 × 768 matrices in fp32 with all threads of torch, measured for 0.3 s."""
-    import torch
-
-    size, rounds = 768, 0
-    a, b = torch.ones(size, size), torch.ones(size, size)
-    out = a @ b
-    start = time.perf_counter()
-    while time.perf_counter() - start < 0.3 or rounds < 3:
-        torch.mm(a, b, out=out)
-        rounds += 1
-    return 2 * size**3 * rounds / (time.perf_counter() - start)
 
 
 def _reached(step: Step) -> float | None:
