@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -116,6 +116,11 @@ def _is_update(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of a log is a number; true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def is_finite(value: object) -> bool:
     """Whether a value of a log is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
