@@ -450,10 +450,10 @@ def dotted(path: KeyPath) -> str:
     return ".".join(short(str(step)) for step in path)
 
 
-def one_of(name: Any, names: Iterable[str], *, cutoff: float = 0.5) -> str:
+def one_of(name: Any, names: Iterable[str]) -> str:
     """`did you mean …?` with the nearest of `names`, or all of them."""
     names = list(names)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=cutoff)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
 
 

@@ -379,15 +379,15 @@ def speed_here(steps: Sequence[Step], flops: float | None = None) -> Speed:
     return Speed(SHARE * measured, text)
 
 
-def speed_of(gpu: str, precision: str, share: float = GPU_SHARE) -> Speed:
+def speed_of(gpu: str, precision: str) -> Speed:
     """The expected speed on a GPU of `GPUS`, in fp32 where it lacks the precision. Raises UsageError for another name."""
     if gpu not in GPUS:
         raise UsageError(f"no GPU {gpu!r}", hint=f"known are {', '.join(GPUS)}; or give --flops")
     kind = precision if precision in GPUS[gpu] else "fp32"
     peak, lacks = GPUS[gpu][kind], "" if kind == precision else f" (it has no {precision})"
-    says = f"one {gpu}: {share:.0%} of its {peak / 1e12:,.1f} TFLOP/s in {kind}{lacks}, assumed and not measured"
+    says = f"one {gpu}: {GPU_SHARE:.0%} of its {peak / 1e12:,.1f} TFLOP/s in {kind}{lacks}, assumed and not measured"
     least = f"at least {1e3 * LAUNCH:g} ms for each layer and micro-batch, as measured on an H200"
-    return Speed(share * peak, f"{says}; the peak is NVIDIA's, of dense products; {least}", LAUNCH)
+    return Speed(GPU_SHARE * peak, f"{says}; the peak is NVIDIA's, of dense products; {least}", LAUNCH)
 
 
 def _reached(step: Step) -> float | None:

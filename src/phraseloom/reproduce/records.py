@@ -166,7 +166,7 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
 def finish(step: Step, content: dict[str, Any], *, code: int, seconds: float, message: str) -> Record:
     """Record how a step ended, with the checksums of its outputs."""
     last = {**content["attempts"][-1], "seconds": round(seconds, 3), "exit": code}
-    status = "done" if code == 0 else "stopped" if code == 3 else "failed"
+    status: State = "done" if code == 0 else "stopped" if code == 3 else "failed"
     content = {
         **content,
         "status": status,
@@ -177,7 +177,7 @@ def finish(step: Step, content: dict[str, Any], *, code: int, seconds: float, me
         "outputs": outputs(step.folder) if code == 0 else {},
     }
     atomic_write_json(step.folder / RECORD, content)
-    return Record("done" if code == 0 else "stopped" if code == 3 else "failed", content)
+    return Record(status, content)
 
 
 def outputs(folder: Path) -> dict[str, dict[str, Any]]:

@@ -59,10 +59,10 @@ class RunHistory:
         return np.interp(updates, known, seconds) if len(known) else None
 
 
-def read_history(folder: str | Path, *, name: str | None = None) -> RunHistory:
+def read_history(folder: str | Path) -> RunHistory:
     """The history of a run folder, empty if the files are missing. Raises FileProblem for unreadable files."""
     folder = Path(folder)
-    history = RunHistory(name or folder.resolve().name)
+    history = RunHistory(folder.resolve().name)
     unreadable = 0
     for file in (METRICS, TIMING):
         records, bad = read_records(folder / file)
