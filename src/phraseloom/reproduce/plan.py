@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from phraseloom.errors import PhraseloomError, UsageError
+from phraseloom.errors import PhraseloomError, UsageError, plural
 from phraseloom.options.text import RandomVectors, TrainedVectors
 from phraseloom.recipe import AnyRecipe, Recipe, load_recipe
 from phraseloom.report.markup import terminal
@@ -138,8 +138,7 @@ def _changes(plan: Plan) -> list[str]:
     for record in plan.records.values():
         changes.update(record.changed.items())
     lines = [
-        f"changed: {name} ({why}): {number} step{'s' if number != 1 else ''} will be repeated"
-        for (name, why), number in changes.items()
+        f"changed: {name} ({why}): {plural(number, 'step')} will be repeated" for (name, why), number in changes.items()
     ]
     done = [step for step in plan.ordered if plan.records[step.identity].state == "done"]
     gone = missing(done)

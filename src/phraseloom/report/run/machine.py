@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from phraseloom.errors import plural
 from phraseloom.files import available_cores
 from phraseloom.report.markup import terminal
 
@@ -63,7 +64,7 @@ def render(findings: Sequence[Finding]) -> str:
     marks = {"ok": "✓", "note": "!", "fail": "✗"}
     table = terminal(["", "", ""], [[marks[f.state], f.what, f.text] for f in findings])
     failed = sum(f.state == "fail" for f in findings)
-    verdict = "ready for work" if not failed else f"{failed} thing{'s' if failed > 1 else ''} to mend (✗)"
+    verdict = "ready for work" if not failed else f"{plural(failed, 'thing')} to mend (✗)"
     return f"{table}\n\n{verdict}\n"
 
 
@@ -188,8 +189,7 @@ def _torch() -> list[Finding]:
     ones = torch.ones(SIDE, SIDE)
     if (total := float((ones @ ones)[0, 0])) != SIDE:
         return [Finding("matrix product", "fail", f"1·1 summed {SIDE} times gives {total}")]
-    threads = torch.get_num_threads()
-    text = f"{matrix_speed() / 1e9:.0f} GFLOP/s in fp32 with {threads} thread{'s' if threads > 1 else ''}"
+    text = f"{matrix_speed() / 1e9:.0f} GFLOP/s in fp32 with {plural(torch.get_num_threads(), 'thread')}"
     findings = [Finding("matrix product", "ok", text)]
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
