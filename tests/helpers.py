@@ -27,6 +27,7 @@ LINES = [
     "we invite them tonight .",
     "zwei Büros .",
 ]
+WORDS = ["one", "two", "three", "four", "five", "six", "red", "blue", "green", "cat", "dog", "house"]
 
 
 def in_turn(*axes: Iterable[Any], every: int = 2) -> list[Any]:
@@ -82,3 +83,21 @@ def training_in_this_process() -> Iterator[pytest.MonkeyPatch]:
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = fill
+
+
+def toy_pairs(folder: Path) -> dict[str, list[dict[str, str]]]:
+    """100 pairs to train on and 10 to validate, written to `folder`, as keys of `data`; a target is its source in capitals."""
+    import numpy as np
+
+    random = np.random.default_rng(1)
+    for name, count in (("train", 100), ("valid", 10)):
+        lines = [" ".join(random.choice(WORDS, random.integers(2, 7))) for _ in range(count)]
+        for language, side in (("en", lines), ("de", [line.upper() for line in lines])):
+            (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side))
+    return {name: [{"source": f"{name}.en", "target": f"{name}.de"}] for name in ("train", "valid")}
+
+
+def assert_same_end(one: Path, other: Path) -> None:
+    """Two runs wrote the same records, and their last checkpoints have the same bytes."""
+    for name in ("last/model.safetensors", "last/optimizer.safetensors", "last/state.json", "metrics.jsonl"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name

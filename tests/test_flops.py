@@ -105,16 +105,33 @@ def counter() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping=mapping)
 
 
+TRAINED, SEARCHED = [(7, 5)] * 3, [(6, 5)] * 2  # source and target tokens of each sentence, including EOS
+
+
+def counted_training(model: Any) -> int:
+    """The FLOP that torch counts in the forward and backward pass of `TRAINED`."""
+    batch = make_batch([[4] * (s - 1) for s, _ in TRAINED], [[5] * (t - 1) for _, t in TRAINED])
+    with counter() as seen:
+        model.train().loss(batch).objective.backward()
+    return int(seen.get_total_flops())
+
+
+def counted_search(model: Any, beam: int) -> int:
+    """The FLOP that torch counts in a search whose translations have the lengths of `SEARCHED`."""
+    batch = make_batch([[4] * (s - 1) for s, _ in SEARCHED], [[] for _ in SEARCHED])
+    bounds = [t - 1 for _, t in SEARCHED]
+    with counter() as seen, torch.inference_mode():
+        memory = model.eval().encode(batch.source_BS, batch.source_lengths_B)
+        result = search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
+    assert [len(hypotheses[0].tokens) for hypotheses in result] == bounds
+    return int(seen.get_total_flops())
+
+
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
 def test_training(attention: Any) -> None:
     model_config = config(attention)
     model = build_model(model_config, VOCABULARY, VOCABULARY)
-    source, target, sentences = 7, 5, 3
-    batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
-    with counter() as seen:
-        model.loss(batch).objective.backward()
-    counted = flops.training_flop(model_config, VOCABULARY, [(source, target)] * sentences)
-    assert seen.get_total_flops() == counted
+    assert counted_training(model) == flops.training_flop(model_config, VOCABULARY, TRAINED)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -122,18 +139,11 @@ def test_training(attention: Any) -> None:
 def test_search(attention: Any, beam: int) -> None:
     torch.manual_seed(0)  # EOS is not the best token behind the longest length
     model_config = config(attention)
-    model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
-    source, tokens, sentences = 6, 4, 2
-    batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
-    bounds = [tokens] * sentences
-    with counter() as seen, torch.inference_mode():
-        memory = model.encode(batch.source_BS, batch.source_lengths_B)
-        found = search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
-    assert all(len(hypotheses[0].tokens) == tokens for hypotheses in found)
-    counted = flops.decoding_flop(model_config, VOCABULARY, [(source, tokens + 1)] * sentences, beam=beam)
+    model = build_model(model_config, VOCABULARY, VOCABULARY)
+    counted = flops.decoding_flop(model_config, VOCABULARY, SEARCHED, beam=beam)
     # at its longest length a search asks once more for the probabilities of the same hidden vectors, to close with EOS
-    again = 2 * beam * sentences * model_config.width * VOCABULARY
-    assert seen.get_total_flops() == counted + again
+    again = 2 * beam * len(SEARCHED) * model_config.width * VOCABULARY
+    assert counted_search(model, beam) == counted + again
 
 
 def recurrent(name: str) -> ModelConfig:
@@ -152,12 +162,7 @@ def plain_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_training_of_recurrent_and_encoder_free_models(name: str) -> None:
     model_config = recurrent(name)
     model = build_model(model_config, VOCABULARY, VOCABULARY)
-    source, target, sentences = 7, 5, 3
-    batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
-    with counter() as seen:
-        model.loss(batch).objective.backward()
-    counted = flops.training_flop(model_config, VOCABULARY, [(source, target)] * sentences, computed=True)
-    assert seen.get_total_flops() == counted
+    assert counted_training(model) == flops.training_flop(model_config, VOCABULARY, TRAINED, computed=True)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -166,17 +171,10 @@ def test_training_of_recurrent_and_encoder_free_models(name: str) -> None:
 def test_search_of_recurrent_and_encoder_free_models(name: str, beam: int) -> None:
     torch.manual_seed(2)  # EOS is not the best token behind the longest length
     model_config = recurrent(name)
-    model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
-    source, tokens, sentences = 6, 4, 2
-    batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
-    bounds = [tokens] * sentences
-    with counter() as seen, torch.inference_mode():
-        memory = model.encode(batch.source_BS, batch.source_lengths_B)
-        search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
-    counted = flops.decoding_flop(
-        model_config, VOCABULARY, [(source, tokens + 1)] * sentences, beam=beam, computed=True
-    )
-    assert seen.get_total_flops() == counted + 2 * beam * sentences * model_config.width * VOCABULARY
+    model = build_model(model_config, VOCABULARY, VOCABULARY)
+    counted = flops.decoding_flop(model_config, VOCABULARY, SEARCHED, beam=beam, computed=True)
+    again = 2 * beam * len(SEARCHED) * model_config.width * VOCABULARY
+    assert counted_search(model, beam) == counted + again
 
 
 def test_recurrent_cost_by_hand() -> None:
@@ -231,12 +229,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
 def test_training_with_continuous_outputs(name: str, tied: str, network: str) -> None:
     """No product with the table, but the one of max_margin that has no gradient."""
     model_config, model = continuous(name, NETWORKS[network], tied=tied)
-    source, target, sentences = 7, 5, 3
-    batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
-    with counter() as seen:
-        model.train().loss(batch).objective.backward()
-    pairs = [(source, target)] * sentences
-    assert seen.get_total_flops() == flops.training_flop(model_config, VOCABULARY, pairs, table_width=TABLE_WIDTH)
+    counted = flops.training_flop(model_config, VOCABULARY, TRAINED, table_width=TABLE_WIDTH)
+    assert counted_training(model) == counted
 
 
 def test_few_rivals_are_counted() -> None:
@@ -264,18 +258,10 @@ def test_few_rivals_are_counted() -> None:
 def test_search_with_continuous_outputs(name: str, network: str, beam: int) -> None:
     torch.manual_seed(1)
     model_config, model = continuous(name, NETWORKS[network])
-    source, tokens, sentences = 6, 4, 2
-    batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
-    bounds = [tokens] * sentences
-    with counter() as seen, torch.inference_mode():
-        memory = model.eval().encode(batch.source_BS, batch.source_lengths_B)
-        found = search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
-    assert all(len(hypotheses[0].tokens) == tokens for hypotheses in found)
-    pairs = [(source, tokens + 1)] * sentences
-    counted = flops.decoding_flop(model_config, VOCABULARY, pairs, beam=beam, table_width=TABLE_WIDTH)
+    counted = flops.decoding_flop(model_config, VOCABULARY, SEARCHED, beam=beam, table_width=TABLE_WIDTH)
     hidden = TABLE_WIDTH**2 if name == "hidden_layer" else 0
     again = model_config.width * TABLE_WIDTH + hidden + VOCABULARY * TABLE_WIDTH
-    assert seen.get_total_flops() == counted + 2 * beam * sentences * again
+    assert counted_search(model, beam) == counted + 2 * beam * len(SEARCHED) * again
 
 
 def phrases(name: str, attention: Any = "token") -> ModelConfig:
@@ -287,12 +273,7 @@ def phrases(name: str, attention: Any = "token") -> ModelConfig:
 def test_training_with_phrases(name: str, attention: str) -> None:
     model_config = phrases(name, attention)
     model = build_model(model_config, VOCABULARY, VOCABULARY)
-    source, target, sentences = 7, 5, 3
-    batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
-    with counter() as seen:
-        model.loss(batch).objective.backward()
-    pairs = [(source, target)] * sentences
-    assert seen.get_total_flops() == flops.training_flop(model_config, VOCABULARY, pairs, computed=True)
+    assert counted_training(model) == flops.training_flop(model_config, VOCABULARY, TRAINED, computed=True)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -300,16 +281,10 @@ def test_training_with_phrases(name: str, attention: str) -> None:
 def test_search_with_phrases(name: str, beam: int) -> None:
     torch.manual_seed(0)  # EOS is not the best token behind the longest length
     model_config = phrases(name)
-    model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
-    source, tokens, sentences = 6, 4, 2
-    batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
-    bounds = [tokens] * sentences
-    with counter() as seen, torch.inference_mode():
-        memory = model.encode(batch.source_BS, batch.source_lengths_B)
-        search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
-    pairs = [(source, tokens + 1)] * sentences
-    counted = flops.decoding_flop(model_config, VOCABULARY, pairs, beam=beam, computed=True)
-    assert seen.get_total_flops() == counted + 2 * beam * sentences * model_config.width * VOCABULARY
+    model = build_model(model_config, VOCABULARY, VOCABULARY)
+    counted = flops.decoding_flop(model_config, VOCABULARY, SEARCHED, beam=beam, computed=True)
+    again = 2 * beam * len(SEARCHED) * model_config.width * VOCABULARY
+    assert counted_search(model, beam) == counted + again
 
 
 def paper_flop(model: ModelConfig, source: int, target: int, phrases: int) -> int:

@@ -21,7 +21,7 @@ import pydantic
 import yaml
 from pydantic_core import PydanticCustomError
 
-from phraseloom.errors import ConfigError, CorruptError
+from phraseloom.errors import ConfigError, CorruptError, plural
 from phraseloom.files import require_file
 from phraseloom.other_names import suggest_key
 from phraseloom.reading import read_bounded
@@ -345,7 +345,7 @@ def _step(target: dict[str, Any] | list[Any], path: KeyPath, step: str, place: P
     """`step` as the key of a mapping, or as the number of an existing item of a list."""
     if isinstance(target, dict):
         return step
-    size = f"{dotted(path)} has {len(target)} item{'s' * (len(target) != 1)}"
+    size = f"{dotted(path)} has {plural(len(target), 'item')}"
     if not (step.isascii() and step.isdigit()):
         raise place.problem(
             f"{size}, and {step!r} is not the number of one", hint=f"such as {dotted((*path, 0))}.{step}"
@@ -450,10 +450,10 @@ def dotted(path: KeyPath) -> str:
     return ".".join(short(str(step)) for step in path)
 
 
-def one_of(name: Any, names: Iterable[str], *, cutoff: float = 0.5) -> str:
+def one_of(name: Any, names: Iterable[str]) -> str:
     """`did you mean …?` with the nearest of `names`, or all of them."""
     names = list(names)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=cutoff)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
 
 
@@ -564,7 +564,7 @@ def _misfit(bad: _BadValue, errors: Sequence[Any]) -> tuple[str, str | None]:
         return f"{bad.start}{bad.text} is not known", one_of(bad.given, names)
     if "too_short" in types:
         least = errors[0]["ctx"]["min_length"]
-        return f"{bad.start}should have at least {least} item{'s' * (least != 1)}{_given(bad)}", None
+        return f"{bad.start}should have at least {plural(least, 'item')}{_given(bad)}", None
     expected = [_expected(error) for error in errors]
     if all(expected):
         alternatives = " or ".join(dict.fromkeys(filter(None, expected)))

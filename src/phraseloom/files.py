@@ -39,6 +39,11 @@ LISTINGS = {MANIFEST: "files", "world.json": "sha256", "tokenizer.json": "files"
 LISTED_DEPTH = 3  # how many folders above a file are searched for such a list
 
 
+def available_cores() -> int:
+    """The number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Disk:
     """The primitive file operations; one method a system call, so that a test can count and break each of them."""
 

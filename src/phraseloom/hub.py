@@ -153,21 +153,19 @@ def _refused(status: int, where: str) -> FileProblem:
     return FileProblem(f"the Hub answered {status}", file=where, hint="run the command again later")
 
 
-def _client(endpoint: str | None) -> Any:
+def _client() -> Any:
     from huggingface_hub import HfApi
 
     from phraseloom import __version__
 
     return HfApi(
-        endpoint=endpoint or os.environ.get("HF_ENDPOINT") or None,
+        endpoint=os.environ.get("HF_ENDPOINT") or None,
         library_name="phraseloom",
         library_version=__version__,
     )
 
 
-def pull(
-    repository: str, output: str | Path, *, revision: str = "main", overwrite: bool = False, endpoint: str | None = None
-) -> PulledModel:
+def pull(repository: str, output: str | Path, *, revision: str = "main", overwrite: bool = False) -> PulledModel:
     """Write the files of a repository as the folder `output`, whole or not at all.
 
     A model of phraseloom is compared with its manifest. Of any other repository, such as a MarianMT model, the plain files
@@ -177,16 +175,16 @@ def pull(
     check_repository(repository)
     if Path(output).is_dir() and not overwrite:
         check_folder(output, MODEL)
-    return _write_copy(_Remote(HubAddress(repository, revision), endpoint), output, overwrite=overwrite)
+    return _write_copy(_Remote(HubAddress(repository, revision)), output, overwrite=overwrite)
 
 
 class _Remote:
     """A repository at one commit, and its files by name."""
 
-    def __init__(self, address: HubAddress, endpoint: str | None) -> None:
+    def __init__(self, address: HubAddress) -> None:
         self.repository = address.repository
         with hub_errors(self.repository):
-            self._client = _client(endpoint)
+            self._client = _client()
             info = self._client.model_info(self.repository, revision=address.revision, files_metadata=True)
         self.commit, self.files = str(info.sha), {file.rfilename: file for file in info.siblings or ()}
 
@@ -279,20 +277,21 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phraseloom" / "hub"
 
 
-def fetched(address: HubAddress, *, endpoint: str | None = None) -> Path:
+def fetched(address: HubAddress) -> Path:
     """The folder of a model of phraseloom on the Hub, fetched unless its commit is stored. Raises as `pull`.
 
     If another process is fetching from the same repository, wait for it.
     """
-    return _fetched(address, endpoint or os.environ.get("HF_ENDPOINT"), cache_folder())
+    return _fetched(address, os.environ.get("HF_ENDPOINT"), cache_folder())
 
 
 @functools.cache
-def _fetched(address: HubAddress, endpoint: str | None, cache: Path) -> Path:
+def _fetched(address: HubAddress, _endpoint: str | None, cache: Path) -> Path:
+    """`_endpoint` only tells the results for two servers apart."""
     place = cache / address.repository.replace("/", "--")
     if _COMMIT.fullmatch(address.revision) and (place / address.revision / MANIFEST).is_file():
         return place / address.revision
-    remote = _Remote(address, endpoint)
+    remote = _Remote(address)
     folder = place / remote.commit
     if (folder / MANIFEST).is_file():
         return folder
@@ -308,9 +307,8 @@ def _fetched(address: HubAddress, endpoint: str | None, cache: Path) -> Path:
 
 
 def push(
-    folder: Path, repository: str, *, licence: str | None = None, private: bool = False, scores: Iterable[HubScore] = (),
-    endpoint: str | None = None,
-) -> str:  # fmt: skip
+    folder: Path, repository: str, *, licence: str | None = None, private: bool = False, scores: Iterable[HubScore] = ()
+) -> str:
     """Upload the model in `folder` in one commit, with a model card; the address of the commit.
 
     The repository is created if it does not exist, `private` or not. Of a checkpoint, only the files of the model go.
@@ -324,9 +322,9 @@ def push(
     if strange := [name for name in names if not name.endswith(ENDINGS)]:
         raise FileProblem(f"{strange[0]} is not a kind of file that is pushed", file=folder)
     with hub_errors(repository):
-        client = _client(endpoint)
+        client = _client()
         client.create_repo(repository, private=private or None, exist_ok=True)
-    before = _card_of(_Remote(HubAddress(repository), endpoint))
+    before = _card_of(_Remote(HubAddress(repository)))
     card = hub_card(folder, repository.partition("/")[2], licence=licence, scores=scores, before=before).encode()
     entries = {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_file(folder / name)} for name in names}
     manifest = json_bytes({"format": 1, "files": dict(sorted((entries | {CARD: _entry(card)}).items()))})

@@ -185,8 +185,8 @@ def test_bins() -> None:
 class Toy:
     """Scores what a table says; a translator otherwise."""
 
-    def __init__(self, log_probs: dict[str, float], segmenter: Any = None, cropped: str = "") -> None:
-        self.log_probs, self.segmenter, self.cropped = log_probs, segmenter, cropped
+    def __init__(self, log_probs: dict[str, float], needs_trees: bool = False, cropped: str = "") -> None:
+        self.log_probs, self.needs_trees, self.cropped = log_probs, needs_trees, cropped
         self.calls: list[tuple[list[str], list[str], dict[str, Any]]] = []
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Score]:
@@ -196,10 +196,6 @@ class Toy:
             Score(p := self.log_probs[t], -p, t.lower().split(), [p], s == self.cropped)
             for s, t in zip(sources, targets, strict=True)
         ]
-
-
-class TreeSegmenter:
-    needs_trees = True
 
 
 def test_right_is_strictly_more_likely() -> None:
@@ -225,7 +221,7 @@ def test_trees_go_to_models_that_read_them(tmp_path: Path) -> None:
     table = {"a": -1.0, "b": -2.0}
     trees = write(tmp_path / "t", "(S (A s))", "(S (B t))")
     items = with_trees([Item("s", "a", "b", file="f", line=1), Item("t", "a", "b", file="f", line=2)], trees)
-    reads, plain = Toy(table, TreeSegmenter()), Toy(table)
+    reads, plain = Toy(table, needs_trees=True), Toy(table)
     judge(reads, items)
     judge(plain, items)
     ((sources, _, options),) = reads.calls
@@ -238,7 +234,7 @@ def test_trees_go_to_models_that_read_them(tmp_path: Path) -> None:
             raise DataError("another sentence", file=TREES, line=line)
 
     with pytest.raises(DataError) as caught:
-        judge(Refuses(table, TreeSegmenter()), items)
+        judge(Refuses(table, needs_trees=True), items)
     assert (caught.value.file, caught.value.line) == (str(trees), 2)
     with pytest.raises(DataError, match=r"t: 2 lines; line n must be the tree of item n, but f has 1"):
         with_trees(items[:1], trees)

@@ -42,17 +42,19 @@ def test_an_unfinished_last_line_and_empty_input(command: Command, project: Path
 
 
 def test_n_best_list(command: Command, project: Path) -> None:
-    done = command(
-        "translate", project / "run", "--output", "nbest", "--beam", "4", "--n-best", "3", stdin=LINES.encode()
-    )
+    several = ("--beam", "4", "--n-best", "3")
+    done = command("translate", project / "run", "--output", "nbest", *several, stdin=LINES.encode())
     assert done.code == 0, done.err
+    found = command("translate", project / "run", "--output", "json", *several, stdin=LINES.encode()).out
+    values = [json.loads(line) for line in found.rstrip("\n").split("\n")]
+    sizes = [len(t["tokens"]) for v in values for t in (v, *v.get("alternatives", []))]
     rows = [line.split(" ||| ") for line in done.out.rstrip("\n").split("\n")]
     assert [int(r[0]) for r in rows] == [0, 0, 0, 1, 2, 2, 2, 3, 4, 4, 4]
-    for _, _, features, score in rows:
+    for (_, _, features, score), length in zip(rows, sizes, strict=True):
         name, log_prob, size_name, size = features.split(" ")
         assert (name, size_name) == ("LogProb=", "Length=")
         assert float(log_prob) <= float(score) + 1e-6
-        assert int(size) >= 0
+        assert int(size) == length
     refused = command("translate", project / "run", "--n-best", "3", stdin=b"a\n")
     assert refused.code == 2
     assert "--n-best needs" in refused.err

@@ -35,7 +35,7 @@ class FakeTranslator:
         self.config = SimpleNamespace(**options)
         self.can_align = True
         self.tokenizer = SimpleNamespace(tags=("<x>", "<y>"))
-        self.segmenter = SimpleNamespace(needs_trees=True) if trees else None
+        self.needs_trees = trees
         self.seconds, self.batches, self.threads = seconds, list[list[str]](), set[str]()
         self.gate = threading.Event()  # no batch ends before it is set
         self.gate.set()

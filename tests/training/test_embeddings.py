@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tests.helpers import training_in_this_process
+from tests.helpers import assert_same_end, toy_pairs, training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
@@ -318,19 +318,12 @@ def test_other_processes_are_sent_what_is_fixed() -> None:
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
-WORDS = ["one", "two", "three", "four", "five", "six", "red", "blue", "green", "cat", "dog", "house"]
-
 
 @pytest.fixture(scope="module")
 def place(_one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe with fixed embeddings, its dataset of 100 pairs, and a model to take them from."""
     folder = tmp_path_factory.mktemp("place")
-    random = np.random.default_rng(1)
-    for name, count in (("train", 100), ("valid", 10)):
-        lines = [" ".join(random.choice(WORDS, random.integers(2, 7))) for _ in range(count)]
-        for language, some in (("en", lines), ("de", [x.upper() for x in lines])):
-            files.atomic_write_text(folder / f"{name}.{language}", "".join(f"{x}\n" for x in some))
-    pairs = {s: [{"source": f"{s}.en", "target": f"{s}.de"}] for s in ("train", "valid")}
+    pairs = toy_pairs(folder)
     subwords = {"kind": "subword_nmt", "merges": 60, "joint": True}
     whole = {
         "name": "small",
@@ -416,10 +409,7 @@ def test_resumed_without_the_origin_it_ends_with_the_same_bytes(
     shutil.rmtree(tmp_path / "giver")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step_00000004")  # as if killed after update 2
     assert train(tmp_path / "run", *keys) == 0
-    for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
-        ends = [(tmp_path / run / "last" / name).read_bytes() for run in ("whole", "run")]
-        assert ends[0] == ends[1], name
-    assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
 
 
 def test_embeddings_that_are_not_fixed_begin_there_and_go_on(place: Path, tmp_path: Path, train: Train) -> None:

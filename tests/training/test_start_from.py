@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 from tests.analysis.explain_kinds import joined_tokenizer
-from tests.helpers import training_in_this_process
+from tests.helpers import assert_same_end, toy_pairs, training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
@@ -196,7 +196,6 @@ def test_shared_matrices() -> None:
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
-WORDS = ["one", "two", "three", "four", "five", "six", "red", "blue", "green", "cat", "dog", "house"]
 DATA = {"source_language": "en", "target_language": "de", "processes": 1,
         "subwords": {"kind": "subword_nmt", "merges": 60, "joint": True}}  # fmt: skip
 
@@ -211,12 +210,7 @@ def _one_process() -> Iterator[None]:
 def place(_one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe, its dataset of 100 pairs, and a finished run of it in `plain`."""
     folder = tmp_path_factory.mktemp("place")
-    random = np.random.default_rng(1)
-    for name, count in (("train", 100), ("valid", 10)):
-        lines = [" ".join(random.choice(WORDS, random.integers(2, 7))) for _ in range(count)]
-        for language, some in (("en", lines), ("de", [x.upper() for x in lines])):
-            files.atomic_write_text(folder / f"{name}.{language}", "".join(f"{x}\n" for x in some))
-    pairs = {s: [{"source": f"{s}.en", "target": f"{s}.de"}] for s in ("train", "valid")}
+    pairs = toy_pairs(folder)
     whole = {
         "name": "small",
         "data": {**DATA, **pairs, "folder": str(folder / "dataset")},
@@ -290,10 +284,7 @@ def test_resumed_without_the_origin_it_ends_with_the_same_bytes(
     for step in (4, 2)[: 1 if more else 2]:  # as if killed after update 2, or right after the start
         shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_0000000{step}")
     assert train(tmp_path / "run", *keys) == 0
-    for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
-        ends = [(tmp_path / run / "last" / name).read_bytes() for run in ("whole", "run")]
-        assert ends[0] == ends[1], name
-    assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
     assert (tmp_path / "whole/run.json").read_bytes() == (tmp_path / "run/run.json").read_bytes()
 
 

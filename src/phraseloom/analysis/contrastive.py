@@ -70,8 +70,7 @@ def judge(translator: Any, items: Sequence[Item]) -> JudgedItem:
     A model with phrases from parse trees gets the trees of the sources. Raises ConfigError, ModelError, UsageError if trees
     are missing, DataError if a tree does not fit its source.
     """
-    reads_trees = translator.segmenter is not None and translator.segmenter.needs_trees
-    with_trees = reads_trees and all(item.tree is not None for item in items)
+    with_trees = translator.needs_trees and all(item.tree is not None for item in items)
     pairs = [(i.source, i.correct, i.tree) for i in items] + [(i.source, i.wrong, i.tree) for i in items]
     unique = list(dict.fromkeys(pairs))
     options = {"trees": [tree for _, _, tree in unique]} if with_trees else {}

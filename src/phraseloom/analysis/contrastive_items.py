@@ -21,7 +21,6 @@ from phraseloom.text.lines import open_binary, read_lines
 
 SIDES = ("src", "tgt.correct", "tgt.incorrect")
 MOST_DIGITS = 9
-PACKED = (".gz", ".xz")
 
 
 class Item(NamedTuple):

@@ -30,10 +30,10 @@ exclude 1.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -50,6 +50,7 @@ TAG_WORD = -1  # a word of no phrase
 CLASSES = ("exact", "inside", "crossing", "outside")
 EXACT, INSIDE, CROSSING, OUTSIDE = range(4)
 Span = tuple[int, int]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -259,6 +260,16 @@ def parse_spans(line: str) -> list[GoldSpan]:
     return phrases
 
 
+def parse_each(lines: Iterable[str], parse: Callable[[str], T], file: str | Path | None) -> Iterator[T]:
+    """`parse(line)` of each line. Raises DataError with file and line."""
+    for number, line in enumerate(lines, 1):
+        try:
+            result = parse(line)
+        except DataError as error:
+            raise DataError(error.what, file=file, line=number, hint=error.hint) from error
+        yield result
+
+
 def read_phrases(
     lines: Iterable[str],
     *,
@@ -271,24 +282,14 @@ def read_phrases(
 
     With lines of word `links` (`i-j`), they replace the target words of the phrases. Raises DataError with file and line.
     """
-    result = []
-    for number, line in enumerate(lines, 1):
-        try:
-            spans = parse_spans(line)
-        except DataError as error:
-            raise DataError(error.what, file=file, line=number, hint=error.hint) from error
-        spans = [s for s in spans if s.source[1] - s.source[0] > 1 and (not kinds or s.kind in kinds)]
-        result.append(spans)
+    result = [
+        [s for s in spans if s.source[1] - s.source[0] > 1 and (not kinds or s.kind in kinds)]
+        for spans in parse_each(lines, parse_spans, file)
+    ]
     if links is None:
         return result
-    linked = []
-    for number, (spans, line) in enumerate(zip(result, links, strict=True), 1):
-        try:
-            pairs = parse_links(line)
-        except DataError as error:
-            raise DataError(error.what, file=links_file, line=number, hint=error.hint) from error
-        linked.append([_aligned(span, pairs) for span in spans])
-    return linked
+    linked = zip(result, parse_each(links, parse_links, links_file), strict=True)
+    return [[_aligned(span, pairs) for span in spans] for spans, pairs in linked]
 
 
 def _aligned(span: GoldSpan, links: Sequence[tuple[int, int]]) -> GoldSpan:

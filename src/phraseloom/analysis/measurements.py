@@ -88,12 +88,11 @@ def measure_model(
     translator = _with_tags(Translator.from_pretrained(folder, device=device), folder, material.tags, say)
     if not hasattr(translator.model, "encode"):
         raise ModelError("not a translation model", file=folder)
-    reads_trees = translator.segmenter is not None and translator.segmenter.needs_trees
     lacks_trees = "its phrases come from parse trees, and there are none (--trees)"
-    trees = material.trees if reads_trees else None
+    trees = material.trees if translator.needs_trees else None
     result: dict[str, Any] = {}
     for kind in _kinds(material):
-        if reads_trees and trees is None and kind not in ("contrastive", "fertility"):
+        if translator.needs_trees and trees is None and kind not in ("contrastive", "fertility"):
             result[kind] = Lack(lacks_trees)
             continue
         say(f"{folder}: {kind}")
@@ -102,7 +101,7 @@ def measure_model(
         except ModelError as error:
             result[kind] = Lack(error.what)
         except UsageError as error:
-            if kind != "contrastive" or not reads_trees:
+            if kind != "contrastive" or not translator.needs_trees:
                 raise
             result[kind] = Lack(error.what)
         except DataError as error:
@@ -245,7 +244,7 @@ def translate_and_score(
     `Translator.translate` and `score`.
     """
     translator = _with_tags(Translator.from_pretrained(folder, device=device), folder, tags, say)
-    if translator.segmenter is None or not translator.segmenter.needs_trees:
+    if not translator.needs_trees:
         trees = None
     phrases, why = None, ""
     if lines is None:

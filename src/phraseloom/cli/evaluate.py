@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -12,16 +11,16 @@ import typer
 
 from phraseloom.cli.options import ReportForm, ResampleSeed, check_form, grouped, once, rising_numbers
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.streams import note, warn
+from phraseloom.cli.streams import lines_of, name_of, note, warn
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import require_file
-from phraseloom.text.lines import LineReport, check_parallel, read_lines, read_stream
+from phraseloom.replace import STDIN
+from phraseloom.text.lines import LineReport, check_parallel
 
 if TYPE_CHECKING:
     from phraseloom.metrics.bleu import Scorer
     from phraseloom.results import LengthScores
 
-STDIN = "-"
 TOKENIZED = "BLEU-tok"
 PAPER = "paper"  # the edges of P001, Figure 3
 
@@ -220,7 +219,7 @@ def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
         name, equals, files = text.partition("=")
         several = equals and name and not Path(text).exists()
         paths = [part for part in files.split(",") if part] if several else [text]
-        name = name if several else "stdin" if text == STDIN else text
+        name = name if several else name_of(text)
         if name in runs:
             raise UsageError(f"{name} is given twice")
         if not paths:
@@ -319,10 +318,7 @@ def _read(path: str) -> list[str]:
     """The lines of a file. Changes by the reader are noted on standard error."""
 
     report = LineReport()
-    if path == STDIN:
-        lines = list(read_stream(sys.stdin.buffer, invalid="stop", report=report))
-    else:
-        lines = list(read_lines(path, invalid="stop", report=report))
+    lines = list(lines_of(path, report))
     for count, what in ((report.bom, "byte order mark"), (report.crlf, "CRLF line ends")):
         if count:
             note("evaluate", f"{path}: read without its {what}" + (f" ({count})" if count > 1 else ""))

@@ -15,8 +15,8 @@ import typer
 from phraseloom.cli.options import Device, named, options_of, warn_without_tag
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
-from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
-from phraseloom.cli.streams import first_sign, note
+from phraseloom.cli.phrases.files import InputFiles, single_stdin
+from phraseloom.cli.streams import first_sign, name_of, note
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import atomic_write_text
 from phraseloom.options.decoding import DecodingConfig
@@ -192,6 +192,7 @@ def choose(files: Mapping[str, str | None], lines: str | None, most: int) -> Cho
     requested: Sequence[int] | None = None if lines is None else parse_lines(lines)
     chosen = [] if requested is None else list(requested[:most])
     inputs, totals = InputFiles("explain"), {}
+    names = {role: name_of(path) for role, path in files.items() if path is not None}
     texts: dict[str, list[str] | None] = dict.fromkeys(files)
     for name, path in files.items():
         if path is not None:
@@ -199,14 +200,14 @@ def choose(files: Mapping[str, str | None], lines: str | None, most: int) -> Cho
                 inputs.lines(path).lines, None if requested is None else set(chosen), most
             )
     total = totals[SOURCE]
-    _require_parallel(files, totals)
+    _require_parallel(names, totals)
     if requested is not None and requested[-1] > total:
-        raise DataError(f"no line {requested[-1]}: there are {total:,}", file=_named(files[SOURCE]))
+        raise DataError(f"no line {requested[-1]}: there are {total:,}", file=names[SOURCE])
     if requested is None:
         requested = range(1, total + 1)
         chosen = list(requested[:most])
     if not any(text.strip() for text in texts[SOURCE] or []):
-        raise DataError("no line with text: there is nothing to look at", file=_named(files[SOURCE]))
+        raise DataError("no line with text: there is nothing to look at", file=names[SOURCE])
     inputs.note_changes()
     return Chosen(chosen, texts, files, requested[most:])
 
@@ -221,18 +222,14 @@ def _read(lines: Iterable[str], numbers: set[int] | None, most: int) -> tuple[li
     return texts, count
 
 
-def _require_parallel(files: Mapping[str, str | None], totals: Mapping[str, int]) -> None:
+def _require_parallel(names: Mapping[str, str], totals: Mapping[str, int]) -> None:
     for name, total in totals.items():
         if total != totals[SOURCE]:
             raise DataError(
-                f"{plural(total, 'line')}, but {_named(files[SOURCE])} has {totals[SOURCE]:,}",
-                file=_named(files[name]),
+                f"{plural(total, 'line')}, but {names[SOURCE]} has {totals[SOURCE]:,}",
+                file=names[name],
                 hint="the files must be parallel line by line",
             )
-
-
-def _named(path: str | None) -> str:
-    return "stdin" if path == STDIN else str(path)
 
 
 def parse_lines(text: str) -> list[int]:

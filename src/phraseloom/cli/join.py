@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from typing import IO, Annotated
@@ -10,10 +9,10 @@ from typing import IO, Annotated
 import typer
 
 from phraseloom.cli.options import TextOrStdin
-from phraseloom.cli.streams import note
-from phraseloom.text.lines import LineReport, encode_lines, group_sizes, join_lines, open_binary, read_blocks
+from phraseloom.cli.streams import name_of, note, opened
+from phraseloom.replace import STDIN
+from phraseloom.text.lines import LineReport, encode_lines, group_sizes, join_lines, read_blocks
 
-STDIN = "-"
 WRITTEN = 2000  # lines written at a time
 
 
@@ -36,8 +35,8 @@ def command(
 
     low, high = group_sizes(sizes)
     report = LineReport()
-    name = "stdin" if text == STDIN else text
-    with contextlib.nullcontext(sys.stdin.buffer) if text == STDIN else open_binary(text) as handle:
+    name = name_of(text)
+    with opened(text) as handle:
         joined = join_lines(_lines(handle, name, report), low, high)
         while joined_lines := list(islice(joined, WRITTEN)):
             sys.stdout.buffer.write(encode_lines(joined_lines, file=name))

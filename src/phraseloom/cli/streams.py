@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from phraseloom.errors import FileProblem, escape_controls
-from phraseloom.text.lines import LineReport, read_blocks
+from phraseloom.replace import STDIN
+from phraseloom.text.lines import LineReport, open_binary, read_blocks, read_lines, read_stream
 
 
 class _Closed(io.RawIOBase):
@@ -95,6 +96,23 @@ def silence(stream: object) -> None:
         return
     os.dup2(nowhere, number)
     os.close(nowhere)
+
+
+def name_of(path: str) -> str:
+    """The name of a file in messages; standard input (-) is `stdin`."""
+    return "stdin" if path == STDIN else path
+
+
+def opened(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+    """A file (plain, .gz, .xz) as a stream of bytes, or standard input for -, which stays open."""
+    return contextlib.nullcontext(sys.stdin.buffer) if path == STDIN else open_binary(path)
+
+
+def lines_of(path: str, report: LineReport | None = None) -> Iterator[str]:
+    """The lines of a file (plain, .gz, .xz), or of standard input for -; invalid UTF-8 is an error."""
+    if path == STDIN:
+        return read_stream(sys.stdin.buffer, invalid="stop", report=report)
+    return read_lines(path, report=report)
 
 
 GATHER_SECONDS = 0.2

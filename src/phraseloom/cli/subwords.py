@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from phraseloom.cli.group import VerbCommand
-from phraseloom.cli.streams import note
+from phraseloom.cli.streams import lines_of, note
 from phraseloom.files import require_regular_file
-from phraseloom.text.lines import LineReport, count_lines, encode_lines, read_blocks, read_stream
+from phraseloom.replace import STDIN
+from phraseloom.text.lines import LineReport, count_lines, encode_lines, read_blocks
 
 app = typer.Typer(
     add_completion=False,
@@ -79,7 +80,7 @@ def train(
     else:
         config = validate(WordsConfig, {**common, "size": size, "min_frequency": min_frequency, "joint": True})
     check_folder(output, TOKENIZER, overwrite=overwrite, inputs=files or ())
-    lines = _sample(files, sample_lines) if files else islice(_stdin_lines(), sample_lines)
+    lines = _sample(files, sample_lines) if files else islice(lines_of(STDIN), sample_lines)
     subwords = learn_subwords(lines, config)
     with new_folder(output, TOKENIZER, overwrite=overwrite, inputs=files or ()) as folder:
         Tokenizer(TextConfig(), language, language, subwords, subwords).save(folder)
@@ -112,10 +113,6 @@ def _sample(files: list[Path], size: int) -> Iterator[str]:
     from phraseloom.data.survey import sample
 
     return sample(files, sum(count_lines(require_regular_file(f)) for f in files), size)
-
-
-def _stdin_lines() -> Iterator[str]:
-    return read_stream(sys.stdin.buffer, invalid="stop")
 
 
 def _filter(change: Callable[[str], str]) -> None:

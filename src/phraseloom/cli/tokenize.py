@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,11 @@ import typer
 
 from phraseloom.cli.options import TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.streams import note
+from phraseloom.cli.streams import name_of, note, opened
 from phraseloom.errors import UsageError
 from phraseloom.files import require_file, require_regular_file
-from phraseloom.text.lines import LineReport, encode_lines, open_binary, read_blocks, read_lines
-
-STDIN = "-"
-
+from phraseloom.replace import STDIN
+from phraseloom.text.lines import LineReport, encode_lines, read_blocks, read_lines
 
 Method = Literal["moses", "jieba"]
 
@@ -93,8 +90,8 @@ def _filter(text: str, change: Callable[[str], str]) -> None:
     """Print every changed line; blank lines become empty."""
 
     report = LineReport()
-    name = "stdin" if text == STDIN else text
-    with contextlib.nullcontext(sys.stdin.buffer) if text == STDIN else open_binary(text) as handle:
+    name = name_of(text)
+    with opened(text) as handle:
         for lines in read_blocks(handle, name=name, report=report):
             changed = [change(line) if line.strip() else "" for line in lines]
             sys.stdout.buffer.write(encode_lines(changed, file=name, before=report.lines - len(lines)))

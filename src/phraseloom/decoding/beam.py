@@ -44,6 +44,7 @@ from phraseloom.decoding.limits import (
     SearchOptions,
     ban,
     finish,
+    hypotheses_of,
     nothing_allowed,
     refuse_nan,
 )
@@ -119,7 +120,7 @@ def greedy_steps(
                 break
             state.keep(live)
     refuse_nan(total_B)
-    return _hypotheses(history, total_B, cut_B, options)
+    return [[hypothesis] for hypothesis in hypotheses_of(history, total_B, cut_B, options)]
 
 
 def _allowed(model: SearchModel, decoded: DecoderOutput, count: int, banned: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -137,13 +138,6 @@ def _log_probs_of(model: SearchModel, decoded: DecoderOutput, tokens_N: Tensor) 
     """log p of one token in each row, in float64."""
     log_probs: Tensor = model.output.gold_log_probs(decoded.hidden, tokens_N, decoded.gate)
     return log_probs.double()
-
-
-def _hypotheses(history: Tensor, total_B: Tensor, cut_B: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
-    length_B = (history != options.end).sum(0)
-    score_B = total_B / options.penalty.divisor(length_B.double() + 1.0)
-    rows = zip(history.T.tolist(), length_B.tolist(), total_B.tolist(), score_B.tolist(), cut_B.tolist(), strict=True)
-    return [[Hypothesis(row[:length], total, score, cut)] for row, length, total, score, cut in rows]
 
 
 def beam_search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:

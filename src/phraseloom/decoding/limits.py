@@ -201,6 +201,14 @@ def nothing_allowed() -> ModelError:
     )
 
 
+def hypotheses_of(tokens_TR: Tensor, log_prob_R: Tensor, cut_R: Tensor, options: SearchOptions) -> list[Hypothesis]:
+    """One output per column of `tokens_TR`, which is filled up with EOS; `log_prob_R` and `cut_R` are those of `Hypothesis`."""
+    length_R = (tokens_TR != options.end).sum(0)
+    score_R = log_prob_R / options.penalty.divisor(length_R.double() + 1.0)
+    rows = zip(*(x.tolist() for x in (tokens_TR.T, length_R, log_prob_R, score_R, cut_R)), strict=True)
+    return [Hypothesis(row[:length], total, score, cut) for row, length, total, score, cut in rows]
+
+
 def finish(steps: Generator[Tensor, None, list[list[Hypothesis]]]) -> list[list[Hypothesis]]:
     """The result of a search that yields at every step."""
     while True:

@@ -25,6 +25,7 @@ from phraseloom.decoding.limits import (
     SearchModel,
     SearchOptions,
     finish,
+    hypotheses_of,
     nothing_allowed,
     refuse_nan,
 )
@@ -131,10 +132,7 @@ def sample_steps(
             if len(active) == 0:
                 break
             state.keep(live)
-    length_R = (history != options.end).sum(0)
-    score_R = total_R / options.penalty.divisor(length_R.double() + 1.0)
-    rows = zip(history.T.tolist(), length_R.tolist(), total_R.tolist(), score_R.tolist(), cut_R.tolist(), strict=True)
-    samples = [Hypothesis(row[:length], total, score, cut) for row, length, total, score, cut in rows]
+    samples = hypotheses_of(history, total_R, cut_R, options)
     return [samples[start : start + count] for start in range(0, num, count)]
 
 

@@ -214,6 +214,11 @@ class Translator:
         writer_of(self.model).check(self.model, config, aligned=alignments or lexicon is not None)
         return lexicon
 
+    @property
+    def needs_trees(self) -> bool:
+        """Whether the source phrases of the model come from parse trees."""
+        return self.segmenter is not None and self.segmenter.needs_trees
+
     def require_trees(self, given: bool) -> None:
         """Raise UsageError if parse trees are missing for a model that needs them, or given for one that does not."""
         require_trees(self.model, self.segmenter, given)

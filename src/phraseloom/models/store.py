@@ -65,7 +65,7 @@ def _layers(part: EncoderConfig | DecoderConfig, name: str) -> str:
     if part.kind == "none":
         return f"no {name}"
     kind = "" if part.kind == "transformer" else f"{part.kind} "
-    return f"{part.layers} {kind}{name} layer{'s' if part.layers > 1 else ''}"
+    return plural(part.layers, f"{kind}{name} layer")
 
 
 def model_card(config: AnyModelConfig, languages: tuple[str, str], model: nn.Module, tokenizer: Tokenizer) -> str:

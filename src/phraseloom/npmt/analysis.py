@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from phraseloom.analysis.coverage import parse_spans
+from phraseloom.analysis.coverage import parse_each, parse_spans
 from phraseloom.analysis.explain.attention import plain_links
 from phraseloom.analysis.explain.text import ExplainedPair, words_of_pair
 from phraseloom.data.tensors import Batch, make_batch
@@ -89,11 +89,7 @@ def read_target_phrases(
     file is the source of the model. Raises DataError with file and line.
     """
     result = []
-    for number, line in enumerate(lines, 1):
-        try:
-            spans = parse_spans(line)
-        except DataError as error:
-            raise DataError(error.what, file=file, line=number, hint=error.hint) from error
+    for spans in parse_each(lines, parse_spans, file):
         phrases = []
         for span in spans:
             sides = (range(*span.source), span.target)

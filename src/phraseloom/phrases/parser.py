@@ -31,6 +31,7 @@ from pathlib import Path
 from types import TracebackType
 
 from phraseloom.errors import FileProblem, PhraseloomError, UsageError
+from phraseloom.files import available_cores
 from phraseloom.phrases.trees import repair
 
 PROGRAM = "link-parser"
@@ -170,11 +171,6 @@ def split_line(line: str, max_words: int) -> list[str]:
     return [*parts, " ".join(words[start:])]
 
 
-def cores() -> int:
-    """The number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class LinkParser:
     """Parses English lines with `processes` parallel link-parsers; use it as a context manager.
 
@@ -196,7 +192,7 @@ class LinkParser:
         program: str = PROGRAM,
         patience: float | None = None,
     ) -> None:
-        processes = cores() if processes is None else processes
+        processes = available_cores() if processes is None else processes
         for name, value in (("seconds", seconds), ("max_words", max_words), ("linkages", linkages)):
             if value < 1:
                 raise UsageError(f"{name} is {value}; it must be at least 1")

@@ -24,7 +24,6 @@ from phraseloom.report.charts.picture import draw, has_matplotlib
 from phraseloom.reproduce.measure import ValidationCurves
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
 
-PANELS = ("updates", "minutes", "gain", "parameters")
 TITLES = {
     "updates": "Validation {what} by updates",
     "minutes": "Validation {what} by minutes of training",

@@ -184,8 +184,7 @@ class ClusterExecution:
         """What a job has to set itself: submitit's local jobs see no GPU, and Slurm's those that Slurm gave them."""
         if self.on == "slurm":
             return {}
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // self.jobs)))
+        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, files.available_cores() // self.jobs)))
         visible = device if device is not None else os.environ.get(VISIBLE)
         return {"OMP_NUM_THREADS": threads} | ({} if visible is None else {VISIBLE: visible})
 

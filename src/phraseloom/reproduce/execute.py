@@ -240,8 +240,7 @@ class Execution:
     def _environment(self) -> dict[str, str]:
         if self.jobs == 1 or "OMP_NUM_THREADS" in os.environ:
             return dict(os.environ)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return os.environ | {"OMP_NUM_THREADS": str(max(1, cores // self.jobs))}
+        return os.environ | {"OMP_NUM_THREADS": str(max(1, files.available_cores() // self.jobs))}
 
     def _collect(self) -> list[Step]:
         """Finish the steps whose processes have ended. Returns those that another command has taken over."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from phraseloom.errors import CorruptError, UsageError
+from phraseloom.errors import CorruptError, UsageError, plural
 from phraseloom.files import atomic_write_text, require_folder
 from phraseloom.report.markup import markdown
 from phraseloom.reproduce.claims import Verdict
@@ -61,7 +61,7 @@ def index_page(folder: Path, recipes: Path | None = None) -> str:
         verdicts.update(claim["verdict"] for claim in content["claims"])
     parts = [
         HEADING,
-        f"{len(paths)} table{'s' * (len(paths) != 1)}; claims, registered or not: {_counted(verdicts, VERDICTS)}.",
+        f"{plural(len(paths), 'table')}; claims, registered or not: {_counted(verdicts, VERDICTS)}.",
         INDEX_LEGEND,
     ]
     for scale, some in lines.items():

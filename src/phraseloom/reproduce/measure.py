@@ -20,7 +20,7 @@ from phraseloom.metrics.bleu import T2T, Scorer, bleu_by_length, count_tokens, m
 from phraseloom.metrics.compare import Summed
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.report.run.folders import describe_model
-from phraseloom.report.run.history import RunHistory, is_finite, read_history, training_speed
+from phraseloom.report.run.history import RunHistory, is_finite, is_number, read_history, training_speed
 from phraseloom.reproduce.steps import StepNotMade, Steps, StepScope
 from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines
@@ -113,7 +113,7 @@ class Meter:
         at = self.steps.fill(metric.at, place)
         content = read_json(path, "report")
         selected = list(select(content, split(at)))
-        numbers = [(item, value) for item, value in selected if _is_number(value)]
+        numbers = [(item, value) for item, value in selected if is_number(value)]
         if len(numbers) != len(selected) or not selected:
             raise CorruptError(f"no number at {at}", file=path)
         if metric.label is None and len(numbers) > 1:
@@ -184,10 +184,6 @@ def _label(item: Any, name: str | None, number: int) -> str:
     if not isinstance(item, dict) or name not in item:
         return str(number)
     return "all" if item[name] is None else str(item[name])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def run_facts(run: Path) -> dict[str, float]:
@@ -272,7 +268,7 @@ def reached(run: Path, read: str, perplexity: float) -> float:
 def _seconds(record: Path) -> float:
     """Wall time of a finished step, from its record. Raises CorruptError, DataError, FileProblem."""
     content = read_json(record, "record of a step")
-    if not isinstance(content, dict) or not _is_number(content.get("seconds")):
+    if not isinstance(content, dict) or not is_number(content.get("seconds")):
         raise CorruptError("no seconds in the record of a step", file=record)
     if content.get("status") != "done" or content["seconds"] <= 0:
         raise DataError("the step is not done, so its time is not known", file=record)

@@ -10,17 +10,17 @@ by name. Lengths are those of the dataset if it exists, else those that the tabl
 from __future__ import annotations
 
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from phraseloom.errors import PhraseloomError, UsageError
+from phraseloom.errors import PhraseloomError, UsageError, plural
 from phraseloom.options.text import RandomVectors, TrainedVectors
 from phraseloom.recipe import AnyRecipe, Recipe, load_recipe
 from phraseloom.report.markup import terminal
+from phraseloom.report.run.machine import matrix_speed
 from phraseloom.reproduce.execute import duration
 from phraseloom.reproduce.records import Record, read_record
 from phraseloom.reproduce.steps import Step, Steps, in_order, missing
@@ -138,8 +138,7 @@ def _changes(plan: Plan) -> list[str]:
     for record in plan.records.values():
         changes.update(record.changed.items())
     lines = [
-        f"changed: {name} ({why}): {number} step{'s' if number != 1 else ''} will be repeated"
-        for (name, why), number in changes.items()
+        f"changed: {name} ({why}): {plural(number, 'step')} will be repeated" for (name, why), number in changes.items()
     ]
     done = [step for step in plan.ordered if plan.records[step.identity].state == "done"]
     gone = missing(done)
@@ -379,29 +378,15 @@ def speed_here(steps: Sequence[Step], flops: float | None = None) -> Speed:
     return Speed(SHARE * measured, text)
 
 
-def speed_of(gpu: str, precision: str, share: float = GPU_SHARE) -> Speed:
+def speed_of(gpu: str, precision: str) -> Speed:
     """The expected speed on a GPU of `GPUS`, in fp32 where it lacks the precision. Raises UsageError for another name."""
     if gpu not in GPUS:
         raise UsageError(f"no GPU {gpu!r}", hint=f"known are {', '.join(GPUS)}; or give --flops")
     kind = precision if precision in GPUS[gpu] else "fp32"
     peak, lacks = GPUS[gpu][kind], "" if kind == precision else f" (it has no {precision})"
-    says = f"one {gpu}: {share:.0%} of its {peak / 1e12:,.1f} TFLOP/s in {kind}{lacks}, assumed and not measured"
+    says = f"one {gpu}: {GPU_SHARE:.0%} of its {peak / 1e12:,.1f} TFLOP/s in {kind}{lacks}, assumed and not measured"
     least = f"at least {1e3 * LAUNCH:g} ms for each layer and micro-batch, as measured on an H200"
-    return Speed(share * peak, f"{says}; the peak is NVIDIA's, of dense products; {least}", LAUNCH)
-
-
-def matrix_speed() -> float:
-    """FLOP/s of a product of 768 × 768 matrices in fp32 with all threads of torch, measured for 0.3 s."""
-    import torch
-
-    size, rounds = 768, 0
-    a, b = torch.ones(size, size), torch.ones(size, size)
-    out = a @ b
-    start = time.perf_counter()
-    while time.perf_counter() - start < 0.3 or rounds < 3:
-        torch.mm(a, b, out=out)
-        rounds += 1
-    return 2 * size**3 * rounds / (time.perf_counter() - start)
+    return Speed(GPU_SHARE * peak, f"{says}; the peak is NVIDIA's, of dense products; {least}", LAUNCH)
 
 
 def _reached(step: Step) -> float | None:

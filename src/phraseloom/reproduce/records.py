@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError
-from phraseloom.files import MANIFEST, atomic_write_json, json_bytes, read_json, sha256_file
+from phraseloom.files import MANIFEST, atomic_write_json, available_cores, json_bytes, read_json, sha256_file
 from phraseloom.reproduce.steps import Step, changed, in_order
 from phraseloom.reproduce.table import RECORD
 
@@ -166,7 +166,7 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
 def finish(step: Step, content: dict[str, Any], *, code: int, seconds: float, message: str) -> Record:
     """Record how a step ended, with the checksums of its outputs."""
     last = {**content["attempts"][-1], "seconds": round(seconds, 3), "exit": code}
-    status = "done" if code == 0 else "stopped" if code == 3 else "failed"
+    status: State = "done" if code == 0 else "stopped" if code == 3 else "failed"
     content = {
         **content,
         "status": status,
@@ -177,7 +177,7 @@ def finish(step: Step, content: dict[str, Any], *, code: int, seconds: float, me
         "outputs": outputs(step.folder) if code == 0 else {},
     }
     atomic_write_json(step.folder / RECORD, content)
-    return Record("done" if code == 0 else "stopped" if code == 3 else "failed", content)
+    return Record(status, content)
 
 
 def outputs(folder: Path) -> dict[str, dict[str, Any]]:
@@ -243,10 +243,9 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 def machine() -> dict[str, Any]:
     """This machine: processor, cores, Python."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "processor": _processor(),
-        "cores": cores,
+        "cores": available_cores(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "python": platform.python_version(),
     }

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phraseloom.errors import CorruptError, PhraseloomError, UsageError
+from phraseloom.errors import CorruptError, PhraseloomError, UsageError, plural
 from phraseloom.files import (
     atomic_write_json,
     atomic_write_text,
@@ -199,7 +199,7 @@ def _made(result: Result) -> str:
     number = "mean ± standard deviation over seeds" if len(result.seeds) > 1 else "one seed, no deviation"
     return (
         f"Seeds {seeds} ({number}); phraseloom {', '.join(sorted(result.versions))}{_commits(result)}; {where['processor']}, "
-        f"{where['cores']} core{'s' if where['cores'] != 1 else ''}{threads}, Python {where['python']}."
+        f"{plural(where['cores'], 'core')}{threads}, Python {where['python']}."
     )
 
 

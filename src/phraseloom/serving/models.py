@@ -135,8 +135,7 @@ class Models:
 
     def needs_trees(self, name: str) -> bool:
         """Whether a model takes its source phrases from parse trees."""
-        segmenter = self[name].segmenter
-        return segmenter is not None and segmenter.needs_trees
+        return self[name].needs_trees
 
     def cannot_split(self, name: str) -> str | None:
         """Why a model cannot split texts into sentences; None if it can."""

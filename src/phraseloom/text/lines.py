@@ -353,7 +353,7 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> int:
     def write(temporary: Path) -> None:
         nonlocal count
         with disk.open(temporary, "wb") as handle:
-            for block in _blocks_of(lines):
+            for block in groups(lines, 4096, 4096):
                 disk.write(handle, encode_lines(block, file=path, before=count))
                 count += len(block)
             disk.flush(handle)
@@ -371,17 +371,6 @@ def encode_lines(lines: list[str], *, file: str | Path | None = None, before: in
         bad = next(i for i, line in enumerate(lines) if "\n" in line)
         raise DataError("the line to write holds a line end", file=file, line=before + bad + 1)
     return text.encode("utf-8")
-
-
-def _blocks_of(lines: Iterable[str], size: int = 4096) -> Iterator[list[str]]:
-    block: list[str] = []
-    for line in lines:
-        block.append(line)
-        if len(block) == size:
-            yield block
-            block = []
-    if block:
-        yield block
 
 
 T = TypeVar("T")

@@ -38,6 +38,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from phraseloom.errors import DivergedError, InterruptedRun, PhraseloomError, UsageError
+from phraseloom.files import available_cores
 from phraseloom.options.training import TrainingConfig
 from phraseloom.parent import PARENT, end_with_parent
 from phraseloom.training.launcher import LaunchedProcess, launched_process
@@ -49,7 +50,6 @@ __all__ = [
     "OverlappedGradient",
     "SharedGradient",
     "World",
-    "available_cores",
     "bound_memory",
     "choose_device",
     "choose_processes",
@@ -196,11 +196,6 @@ MEETING_SECONDS = 25  # for processes that have all started to connect to each o
 PROCESSES_A_CORE = 2
 BUCKET = 2**22  # elements of a gradient that GPUs sum at a time, 16 MiB
 PORT = "PHRASELOOM_STORE_PORT"
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def is_child() -> bool:

@@ -88,8 +88,7 @@ def _is_untouched(run: Path) -> bool:
 
 def accept_changes(recipe: AnyRecipe, run: Path, fingerprint: str) -> None:
     """Write the recipe and the dataset with which a run is resumed into its folder."""
-    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
-    files.atomic_write_json(run / FACTS, {**facts, "dataset": fingerprint})
+    _add(run, dataset=fingerprint)
     files.atomic_write_text(run / CONFIG, dump_yaml(recipe.model_dump(mode="json")))
 
 
@@ -104,9 +103,18 @@ def _facts(fingerprint: str) -> dict[str, Any]:
     }
 
 
+def _read(run: Path) -> Any:
+    return files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+
+
+def _add(run: Path, /, **facts: Any) -> None:
+    """Write `facts` into those of a run."""
+    files.atomic_write_json(run / FACTS, {**_read(run), **facts})
+
+
 def noted_dataset(run: Path) -> str:
     """The fingerprint of the dataset of a run. Raises CorruptError where its facts have none."""
-    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    facts = _read(run)
     if not isinstance(facts, dict) or "dataset" not in facts:
         raise CorruptError("does not name the dataset of the run", file=run / FACTS)
     return str(facts["dataset"])
@@ -124,7 +132,7 @@ def run_identity(run: Path) -> str | None:
     """The identity in the facts of a run; None in a folder without facts, or from an earlier version."""
     if not (run / FACTS).is_file():
         return None
-    facts = files.read_json(run / FACTS, "facts of the run")
+    facts = _read(run)
     identity = facts.get("run") if isinstance(facts, dict) else None
     if not (identity is None or isinstance(identity, str)):
         raise CorruptError(f"run is {identity!r}", file=run / FACTS)
@@ -134,15 +142,14 @@ def run_identity(run: Path) -> str | None:
 def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
     """Write the initial embeddings of a new run into its facts."""
     if transfers:
-        facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
-        files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
+        _add(run, embeddings=[transfer.facts for transfer in transfers])
 
 
 def noted_pieces(run: Path) -> int | None:
     """The number of micro-batches of an update that `micro_batches: per_process` gave a run; None in a new run."""
     if not (run / FACTS).is_file():
         return None
-    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    facts = _read(run)
     pieces = facts.get("micro_batches") if isinstance(facts, dict) else None
     if not (pieces is None or (type(pieces) is int and pieces > 0)):
         raise CorruptError(f"micro_batches is {pieces!r}", file=run / FACTS)
@@ -151,13 +158,12 @@ def noted_pieces(run: Path) -> int | None:
 
 def note_pieces(run: Path, pieces: int) -> None:
     """Write the number of micro-batches of an update into the facts of a new run."""
-    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
-    files.atomic_write_json(run / FACTS, {**facts, "micro_batches": pieces})
+    _add(run, micro_batches=pieces)
 
 
 def note_collapse(run: Path, parts: Sequence[str]) -> None:
     """Write the collapsed parts of the new model (training/start.py) into the facts of a run; none for a good start."""
-    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    facts = _read(run)
     without = {key: value for key, value in facts.items() if key != "collapsed"}
     if parts or without != facts:
         files.atomic_write_json(run / FACTS, without | ({"collapsed": list(parts)} if parts else {}))
@@ -166,7 +172,7 @@ def note_collapse(run: Path, parts: Sequence[str]) -> None:
 def noted_collapse(run: Path) -> list[str]:
     """The parts of the model that were collapsed when a run started; empty if none, or if nothing is known."""
     try:
-        facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+        facts = _read(run)
     except FileProblem:  # the caller reports another error
         return []
     parts = facts.get("collapsed") if isinstance(facts, dict) else None
@@ -175,9 +181,8 @@ def noted_collapse(run: Path) -> list[str]:
 
 def note_start(recipe: AnyRecipe, run: Path, fingerprint: str, start: StartingPoint) -> None:
     """Write the initial model of a new run into its facts; its weights are part of the identity."""
-    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
     identity = _identity(recipe.model_dump(mode="json"), fingerprint, start.facts["sha256"])
-    files.atomic_write_json(run / FACTS, {**facts, "run": identity, "start_from": start.facts})
+    _add(run, run=identity, start_from=start.facts)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -135,11 +135,11 @@ def explain(
     prefix that is too long; line from 1), ModelError (NaN), and Cancelled if `should_cancel`, called at each step, returns
     True.
     """
-    reads_trees = any(t.segmenter is not None and t.segmenter.needs_trees for t in translators.values())
+    reads_trees = any(t.needs_trees for t in translators.values())
     translators = {name: translator.first_model() for name, translator in translators.items()}
     parallel = {"targets": targets, "references": references, "trees": trees, "prefixes": prefixes, "lines": lines}
     _require(translators, sources, parallel, uses, max_tokens)
-    tree_models = [name for name, t in translators.items() if t.segmenter is not None and t.segmenter.needs_trees]
+    tree_models = [name for name, t in translators.items() if t.needs_trees]
     if trees is not None and not reads_trees:
         next(iter(translators.values())).require_trees(True)
     shown = [use for use in ORDER if use in uses]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +14,15 @@ import typer
 
 from phraseloom.cli.options import grouped, once
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.streams import note
+from phraseloom.cli.streams import lines_of, name_of, note
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import require_file
-from phraseloom.text.lines import read_lines, read_parallel, read_stream
+from phraseloom.replace import STDIN
+from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold, Links
     from phraseloom.metrics.aer import AlignmentScore
-
-STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def command(
     from phraseloom.metrics.aer import score_alignment
 
     check_outputs({"--json": json_file}, inputs=[*hypotheses, gold, source, target], overwrite=overwrite)
-    once([_name(path) for path in hypotheses])
+    once([name_of(path) for path in hypotheses])
     if (source is None) != (target is None):
         raise UsageError("the links are checked against both texts or none", hint="give -s and -t")
     if STDIN in (gold, source, target):
@@ -100,7 +98,7 @@ def command(
         texts = read_parallel(Path(source), Path(target))
         lines = list(zip(texts[Path(source)], texts[Path(target)], strict=True))
     truth = form.read(gold, lines)
-    scores = {_name(path): score_alignment(_read(path, lines, truth, gold), truth) for path in hypotheses}
+    scores = {name_of(path): score_alignment(_read(path, lines, truth, gold), truth) for path in hypotheses}
     if json_file is not None:
         systems = [{"name": name, **score.as_dict()} for name, score in scores.items()]
         results.write(json_file, results.LinksResult.model_validate({"gold": gold, "systems": systems}))
@@ -130,11 +128,10 @@ def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Go
     """The links of a system, as many lines as there are gold sentences."""
     from phraseloom.align.links import parse_lines
 
-    rows = read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
-    links = parse_lines(rows, file=_name(path), lines=lines)
+    links = parse_lines(lines_of(path), file=name_of(path), lines=lines)
     if len(links) != len(truth):
         raise DataError(
-            f"{_name(path)} has {plural(len(links), 'line')}, but {gold} has {plural(len(truth), 'sentence')}",
+            f"{name_of(path)} has {plural(len(links), 'line')}, but {gold} has {plural(len(truth), 'sentence')}",
             hint="a sentence without links is a blank line"
             + ("; give -s and -t if the gold links are rows and the last sentences have none" if lines is None else ""),
         )
@@ -152,7 +149,3 @@ def _table(scores: dict[str, AlignmentScore], gold: str) -> str:
     links = f"{any_score.sure:,} sure, {possible:,} only possible"
     about = f"{plural(any_score.sentences, 'sentence')}; gold links of {gold}: {links}"
     return f"{about}\n\n{terminal(['system', 'AER', 'precision', 'recall', 'F1', 'links'], rows)}"
-
-
-def _name(path: str) -> str:
-    return "stdin" if path == STDIN else path

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
+from phraseloom.cli.streams import lines_of, name_of
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.text.lines import read_lines, read_stream
-
-STDIN = "-"
+from phraseloom.replace import STDIN
 
 
 def command(
@@ -48,23 +46,15 @@ def command(
         raise UsageError(f"no symmetrisation {method!r}", hint=f"--method takes {', '.join(METHODS)}")
     if forward == backward == STDIN:
         raise UsageError("only one of FORWARD and BACKWARD can be - (standard input)")
-    pairs = zip_longest(_lines(forward), _lines(backward))
+    pairs = zip_longest(lines_of(forward), lines_of(backward))
     for line, (ahead_text, back_text) in enumerate(pairs, 1):
         if ahead_text is None or back_text is None:
             short, long = (forward, backward) if ahead_text is None else (backward, forward)
             raise DataError(
-                f"ends after {plural(line - 1, 'line')}, but {_name(long)} has more",
-                file=_name(short),
+                f"ends after {plural(line - 1, 'line')}, but {name_of(long)} has more",
+                file=name_of(short),
                 hint="the files must be parallel, line by line",
             )
-        ahead = parse_links(ahead_text, file=_name(forward), line=line)
-        back = parse_links(back_text, file=_name(backward), line=line, reverse=reverse_backward)
+        ahead = parse_links(ahead_text, file=name_of(forward), line=line)
+        back = parse_links(back_text, file=name_of(backward), line=line, reverse=reverse_backward)
         sys.stdout.write(format_links(symmetrize(ahead, back, method)) + "\n")
-
-
-def _lines(path: str) -> Iterator[str]:
-    return read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
-
-
-def _name(path: str) -> str:
-    return "stdin" if path == STDIN else path

@@ -26,7 +26,7 @@ def load_models(
     from phraseloom.decoding.translator import Translator
 
     translators = {str(model): Translator.from_pretrained(model, device=device, **options) for model in models}
-    readers = {name for name, t in translators.items() if t.segmenter is not None and t.segmenter.needs_trees}
+    readers = {name for name, t in translators.items() if t.needs_trees}
     for name, translator in translators.items():
         translator.require_trees(trees and name in readers)
     warn_without_tag("analyse", translators)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phraseloom.cli.streams import note
+from phraseloom.cli.streams import lines_of, name_of, note
 from phraseloom.errors import UsageError
 from phraseloom.files import require_file
-from phraseloom.text.lines import LineReport, read_lines, read_stream
+from phraseloom.replace import STDIN
+from phraseloom.text.lines import LineReport
 
 if TYPE_CHECKING:
     from phraseloom.phrases.extract import Lines
-
-STDIN = "-"
 
 Source = Annotated[str, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")]
 Target = Annotated[
@@ -45,11 +43,11 @@ class InputFiles:
         """The lines of a file (plain, .gz, .xz), or of standard input for -; invalid UTF-8 is an error."""
         from phraseloom.phrases.extract import Lines
 
-        name = "stdin" if path == STDIN else path
+        if path != STDIN:
+            require_file(path, "text file")
+        name = name_of(path)
         report = self._reports[name] = LineReport()
-        if path == STDIN:
-            return Lines(name, read_stream(sys.stdin.buffer, invalid="stop", report=report))
-        return Lines(name, read_lines(require_file(path, "text file"), report=report))
+        return Lines(name, lines_of(path, report))
 
     def note_changes(self) -> None:
         """Print to standard error what reading changed."""

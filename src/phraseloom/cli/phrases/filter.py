@@ -11,10 +11,11 @@ import typer
 
 from phraseloom.cli.options import options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import STDIN, InputFiles
+from phraseloom.cli.phrases.files import InputFiles
 from phraseloom.errors import DataError, UsageError
 from phraseloom.files import require_file, require_regular_file
 from phraseloom.options.data import PhraseFilterConfig
+from phraseloom.replace import STDIN
 from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.options import Rule
-from phraseloom.cli.phrases.files import STDIN, InputFiles, LinkFile, Source, Table, Target
+from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Table, Target
 from phraseloom.cli.streams import note
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import MANIFEST, require_regular_file, write_manifest
+from phraseloom.replace import STDIN
 from phraseloom.text.lines import write_lines
 
 LINES = "lines.txt"

@@ -12,10 +12,11 @@ import typer
 
 from phraseloom.cli.options import Rule, TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
+from phraseloom.cli.phrases.files import InputFiles, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError, plural
 from phraseloom.files import require_regular_file
+from phraseloom.replace import STDIN
 from phraseloom.text.lines import count_lines, encode_lines, write_lines
 
 if TYPE_CHECKING:

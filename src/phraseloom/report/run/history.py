@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -59,10 +59,10 @@ class RunHistory:
         return np.interp(updates, known, seconds) if len(known) else None
 
 
-def read_history(folder: str | Path, *, name: str | None = None) -> RunHistory:
+def read_history(folder: str | Path) -> RunHistory:
     """The history of a run folder, empty if the files are missing. Raises FileProblem for unreadable files."""
     folder = Path(folder)
-    history = RunHistory(name or folder.resolve().name)
+    history = RunHistory(folder.resolve().name)
     unreadable = 0
     for file in (METRICS, TIMING):
         records, bad = read_records(folder / file)
@@ -116,6 +116,11 @@ def _is_update(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of a log is a number; true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def is_finite(value: object) -> bool:
     """Whether a value of a log is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)

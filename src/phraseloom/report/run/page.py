@@ -341,7 +341,7 @@ def lacks(document: RunReport) -> str:
 def _lead(document: RunReport) -> str:
     systems = document.systems
     runs = sum(len(s.runs) for s in systems)
-    count = f"{len(systems)} system{'s' * (len(systems) != 1)}, {runs} run{'s' * (runs != 1)}"
+    count = f"{plural(len(systems), 'system')}, {plural(runs, 'run')}"
     bases = list(dict.fromkeys(base for part in document.parts if (base := _base(part)) is not None))
     base = f"; the base of comparisons is {bases[0]}" if len(bases) == 1 else ""
     if len(bases) > 1:

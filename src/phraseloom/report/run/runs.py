@@ -26,7 +26,7 @@ from phraseloom.metrics.seeds import seed_deviation
 from phraseloom.options.model import fill_stored
 from phraseloom.reading import MIB, inside
 from phraseloom.report.run.folders import RUN_CONFIG, describe
-from phraseloom.report.run.history import Curve, RunHistory, is_finite, read_history, training_speed
+from phraseloom.report.run.history import Curve, RunHistory, is_finite, is_number, read_history, training_speed
 from phraseloom.report.run.learning import unigram_level
 from phraseloom.results import Number, ResultPart
 
@@ -342,13 +342,9 @@ def _leafwise(trees: Sequence[Any], of: Callable[[Sequence[float]], float | None
         if len({len(t) for t in trees}) != 1:
             raise ValueError("lists of different lengths have no mean")
         return [_leafwise(items, of) for items in zip(*trees, strict=True)]
-    if _is_number(first):
+    if is_number(first):
         return of(list(trees))
     return first
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def common_curve(curves: Sequence[Curve]) -> LearningCurve:
