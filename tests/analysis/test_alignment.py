@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from tests.analysis.explain_kinds import joined_tokenizer, translator_of
 from tests.helpers import LINES, tagged_tokenizer, tiny_tokenizer
 
 from phraseloom.align.links import Gold, symmetrize
@@ -364,6 +365,32 @@ def test_translate_links_words_as_the_alignment_of_its_own_output_does(translato
         assert [set(t.alignment or []) for t in translations] == [one.links for one in aligned]
         found.append([one.links for one in aligned])
     assert all(some != found[0] for some in found[1:])
+
+
+def test_links_of_a_phrase_of_joined_text_hold_for_its_words() -> None:
+    """A phrase is one row of the weights, but all its words are linked; one that the vocabulary lacks is read as words."""
+    joined = translator_of("words or phrases", joined_tokenizer(), seed=3)
+    sources = ["the cow sleeps", "cow the .", "the . cow sleeps"]
+    targets = ["cow old_man .", "the_old_man old_man", "old_cow sleeps the_old_man"]
+    words = [[[0], [1, 2], [3]], [[0, 1, 2], [3, 4]], [[0], [1], [2], [3, 4, 5]]]
+    for method in ("target-to-source", "union", "grow-diag-final"):
+        chosen = joined.with_options(alignment_method=method, alignment_layer=2)
+        aligned = list(align_pairs(chosen, sources, targets))
+        assert [{t for _, t in pair.links} for pair in aligned] == [
+            {t for unit in units for t in unit} for units in words
+        ]
+        for units, pair in zip(words, aligned, strict=True):
+            assert set(pair.weights) == pair.links
+            for unit in units:
+                of_word = [{(s, pair.weights[s, u]) for s, u in pair.links if u == t} for t in unit]
+                assert all(links == of_word[0] for links in of_word)
+        gold = [Gold(pair.links, pair.links) for pair in aligned]
+        scores = [
+            m.score.aer
+            for m in measure(chosen, sources, targets, gold)
+            if (m.layer, m.head, m.method) == (2, None, method)
+        ]
+        assert scores == [0.0]
 
 
 @pytest.mark.parametrize("variant", ["token", "heterogeneous", "recurrent"])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.analysis.explain_kinds import KINDS, joined_tokenizer, translator_of
 from tests.cli.conftest import Command
 from tests.helpers import LINES, tiny_tokenizer
 
@@ -165,6 +166,28 @@ def test_selection_prints_the_best_and_remembers_it(net: str, command: Command) 
         for name in ("target-to-source", "source-to-target", *BOTH):
             out = command("align", net, *FILES, "--layer", str(other), "--method", name).out
             assert score_alignment([parse_links(line) for line in lines_of(out)], gold).aer >= score.aer - 1e-12
+
+
+def test_gold_links_of_joined_text_count_the_words_of_its_phrases(command: Command, tmp_path: Path) -> None:
+    made, config = (
+        translator_of("words or phrases", joined_tokenizer()),
+        ModelConfig.model_validate(KINDS["words or phrases"]),
+    )
+    save_model(tmp_path / "net", made.model, config, made.tokenizer, languages=("de", "en"))
+    written(tmp_path, s=["the cow sleeps", "cow"], t=["cow old_man .", "the_old_man"], gold=["0-0 1-1 1-2 2-3", "0-2"])
+    select = command("align", "net", *FILES, "--select", "auto", "--gold", "gold")
+    assert (select.code, select.err) == (0, "")
+    table = command("analyse", "alignment", "net", *FILES, "--gold", "gold")
+    assert (table.code, table.err) == (0, "")
+    linked = [
+        {int(link.split("-")[1]) for link in line.split()} for line in lines_of(command("align", "net", *FILES).out)
+    ]
+    assert linked[1] == {0, 1, 2}
+    written(tmp_path, gold=["0-0", "0-3"])
+    for arguments in (["align", "net", "--select", "auto"], ["analyse", "alignment", "net"]):
+        wrong = command(*arguments, *FILES, "--gold", "gold")
+        assert wrong.code == 1
+        assert "gold:2" in wrong.err
 
 
 def test_translate_follows_what_was_remembered(net: str, command: Command) -> None:

@@ -4,13 +4,15 @@ The target is forced: row t of the attention predicted target piece t. `decoding
 (one head, or the mean of all) into links, as in `translate`.
 
 Words are separated by U+0020 in the raw lines, as in gold alignments. If the tokenizer changes a line (Moses), each subword
-belongs to the word of its first character; an ambiguous line is an error with its number.
+belongs to the word of its first character; an ambiguous line is an error with its number. In joined text, a phrase is one unit
+of the methods, and its links hold for all its words, as in `translate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +20,17 @@ import numpy as np
 
 from phraseloom.align.links import Gold, Links
 from phraseloom.analysis.attention import cross_structures, forced_attention
-from phraseloom.decoding.alignment import MAX, METHODS, WordWeights, choose, combine, directions, word_weights
+from phraseloom.decoding.alignment import (
+    MAX,
+    METHODS,
+    WordWeights,
+    as_ranges,
+    choose,
+    combine,
+    directions,
+    word_units,
+    word_weights,
+)
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import sha256_file
@@ -26,6 +38,7 @@ from phraseloom.metrics.aer import AlignmentScore
 from phraseloom.models.store import change_generation
 from phraseloom.options.decoding import AlignmentSelection, NamedFile
 from phraseloom.phrases.source import word_of_piece
+from phraseloom.text.tokenizer import Side
 
 Files = tuple[str | Path, str | Path]
 
@@ -80,13 +93,18 @@ def align_pairs(
         if pair is None:
             yield AlignedPair(frozenset(), {}, cropped=False)
             continue
-        layers, source_word, target_word, cropped = pair
+        layers, source, target, cropped = pair
         weights_HTS = layers[layer]
         weights_TS = weights_HTS[head] if isinstance(head, int) else merged_heads(weights_HTS)[int(head == MAX)]
-        words = word_weights(weights_TS, source_word, target_word)
+        words = word_weights(weights_TS, source.of_piece, target.of_piece)
         links = combine(*directions(words), method)
         rows, columns = ({word: n for n, word in enumerate(side)} for side in (words.target, words.source))
-        yield AlignedPair(links, {(s, t): float(words.weights[rows[t], columns[s]]) for s, t in links}, cropped)
+        weights = {
+            link: float(words.weights[rows[t], columns[s]])
+            for s, t in links
+            for link in product(source.words[s], target.words[t])
+        }
+        yield AlignedPair(frozenset(weights), weights, cropped)
 
 
 def measure(
@@ -110,13 +128,15 @@ def measure(
     for n, (pair, truth) in enumerate(zip(pairs, gold, strict=True)):
         if pair is None:
             continue
-        layers, source_word, target_word, _ = pair
+        layers, source, target, _ = pair
         for weights_HTS, tally in zip(layers, counts, strict=True):
-            words = word_weights(np.concatenate([merged_heads(weights_HTS), weights_HTS]), source_word, target_word)
+            every_head = np.concatenate([merged_heads(weights_HTS), weights_HTS])
+            words = word_weights(every_head, source.of_piece, target.of_piece)
             for number, head_weights in enumerate(words.weights):
                 both = directions(WordWeights(head_weights, words.source, words.target))
                 for m, method in enumerate(METHODS):
-                    links = combine(*both, method)
+                    units = combine(*both, method)
+                    links = {link for s, t in units for link in product(source.words[s], target.words[t])}
                     tally[n, number, m] = (len(links), len(links & truth.sure), len(links & truth.possible))
     return [
         _measured(layer, head, method, tally[:, number, m], gold)
@@ -155,12 +175,19 @@ def remember(model: str | Path, best: MeasuredAlignment, *, source: Path, target
     return change_generation(model, {**changes, "alignment_selection": selection.model_dump(mode="json")})
 
 
+class _Units(NamedTuple):
+    """The unit (a word; in joined text, a word or phrase) of each piece of a line, and the words of each unit."""
+
+    of_piece: list[int]
+    words: dict[int, range]
+
+
 class _Pair(NamedTuple):
-    """The attention (H, T+1, S+1) of each layer without the columns of tags, and the word of each piece."""
+    """The attention (H, T+1, S+1) of each layer without the columns of tags, and the units of both lines."""
 
     layers: list[np.ndarray]
-    source_word: list[int]
-    target_word: list[int]
+    source: _Units
+    target: _Units
     cropped: bool
 
 
@@ -200,13 +227,23 @@ def _pairs(
         if not (ids[0][n] and ids[1][n]):
             yield None
             continue
-        words = []
+        words: list[list[range]] = []
         for side, line, line_ids, file in zip(sides, lines, (ids[0][n], ids[1][n]), files, strict=True):
             try:
-                words.append(word_of_piece(side, line, line_ids))
+                words.append(_words_of_piece(side, line, line_ids))
             except DataError as error:
                 raise DataError(error.what, file=file, line=first_line + n, hint=error.hint) from error
         layers = [weights_HTS[..., tags:] for weights_HTS in next(attention).layers]
         rows, columns = (size - 1 for size in layers[0].shape[-2:])
         cropped = len(words[0]) > columns or len(words[1]) > rows
-        yield _Pair(layers, words[0][:columns], words[1][:rows], cropped)
+        source, target = (_Units(*word_units(w[:size])) for w, size in zip(words, (columns, rows), strict=True))
+        yield _Pair(layers, source, target, cropped)
+
+
+def _words_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[range]:
+    """The words of each piece of a raw line that is not blank; tags count for the first."""
+    if not side.joined:
+        return as_ranges(word_of_piece(side, line, ids))
+    tags = list(side.tag_ids.values())
+    words = side.words_of_piece([number for number in ids if number not in tags])
+    return [words[0]] * (len(ids) - len(words)) + words

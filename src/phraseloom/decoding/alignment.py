@@ -108,12 +108,12 @@ def link_words(
     """
     if not source_word or not target_words:
         return []
-    units, words = _units(as_ranges(target_words))
+    units, words = word_units(as_ranges(target_words))
     links = combine(*directions(word_weights(weights_TS, source_word, units)), method)
     return sorted(((s, word) for s, unit in links for word in words[unit]), key=lambda link: (link[1], link[0]))
 
 
-def _units(target_words: list[range]) -> tuple[list[int], dict[int, range]]:
+def word_units(target_words: list[range]) -> tuple[list[int], dict[int, range]]:
     """The unit of each piece, where a phrase is one unit and units are consecutive; and the words of each unit."""
     units: list[int] = []
     words: dict[int, range] = {}

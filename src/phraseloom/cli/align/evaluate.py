@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -23,6 +23,7 @@ from phraseloom.text.lines import read_parallel
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold, Links
     from phraseloom.metrics.aer import AlignmentScore
+    from phraseloom.text.tokenizer import Side, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -115,13 +116,26 @@ class GoldText(NamedTuple):
     gold: list[Gold]
 
 
-def read_gold_text(source: Path, target: Path, gold: Path, trees: Path | None, form: GoldForm) -> GoldText:
-    """Read and check the files; prints a note if the links seem to count from 1. Raises DataError, UsageError."""
+def read_gold_text(
+    source: Path, target: Path, gold: Path, trees: Path | None, form: GoldForm, tokenizers: Iterable[Tokenizer] = ()
+) -> GoldText:
+    """Read and check the files; prints a note if the links seem to count from 1. Raises DataError, UsageError.
 
+    `tokenizers`: those of the models that read the text, which tell whether a side is joined text, whose gold links count the
+    words of its phrases. Without them the text is plain.
+    """
     lines = read_parallel(source, target, trees)
-    links = form.read(gold, list(zip(lines[source], lines[target], strict=True)))
+    sides = {(t.source.joined, t.target.joined): (t.source, t.target) for t in tokenizers}
+    pairs = list(zip(lines[source], lines[target], strict=True))
+    readings = [[(_plain(s, a), _plain(t, b)) for a, b in pairs] for s, t in sides.values()] or [pairs]
+    links, *_ = [form.read(gold, reading) for reading in readings]
     form.note_base(gold, links)
     return GoldText(lines[source], lines[target], None if trees is None else lines[trees], links)
+
+
+def _plain(side: Side, line: str) -> str:
+    """The words that gold links count: of joined text, those of its phrases too."""
+    return " ".join(side.words(line)) if side.joined else line
 
 
 def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Gold], gold: str) -> list[Links]:

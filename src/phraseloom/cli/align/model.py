@@ -176,9 +176,9 @@ def _select(
     for path in (source, target, gold):
         if not require_file(path, "text file").is_file():
             raise UsageError("--select stores the checksum of this file, so it cannot be a pipe", file=path)
-    text = read_gold_text(*files, form)
     translator = Translator.from_pretrained(model, device=device, **options)
     warn_without_tag("align", {model: translator})
+    text = read_gold_text(*files, form, [translator.tokenizer])
     with naming("trees", trees):
         settings = ranked(
             measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))

@@ -83,8 +83,7 @@ def command(
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
-    text = read_gold_text(source, target, gold, trees, form)
-    measured = _measure(models, text, (source, target), trees, device, options)
+    text, measured = _measure(models, (source, target, gold, trees), form, device, options)
     print("\n".join(_tables(measured, method, heads, len(text.gold))))
     if json is not None:
         from phraseloom import results
@@ -101,27 +100,30 @@ def command(
 
 def _measure(
     models: Sequence[Path],
-    text: GoldText,
-    files: tuple[Path, Path],
-    trees: Path | None,
+    files: tuple[Path, Path, Path, Path | None],
+    form: GoldForm,
     device: str,
     options: dict[str, Any],
-) -> dict[str, list[MeasuredAlignment]]:
-    """Measure every model on the text; all models are loaded first."""
+) -> tuple[GoldText, dict[str, list[MeasuredAlignment]]]:
+    """The text, and the scores of every model on it; all models are loaded first."""
     from phraseloom.analysis.alignment import measure
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.cli.analyse.models import load_models, warn_without_readers
 
+    source, target, _, trees = files
     translators, readers = load_models(models, device, trees=trees is not None, **options)
     for translator in translators.values():
         cross_structures(translator.model)
     warn_without_readers(trees is not None, readers)
+    text = read_gold_text(*files, form, [t.tokenizer for t in translators.values()])
     result = {}
     for name, translator in translators.items():
         with naming("trees", trees):
             of_sources = text.trees if name in readers else None
-            result[name] = measure(translator, text.sources, text.targets, text.gold, trees=of_sources, files=files)
-    return result
+            result[name] = measure(
+                translator, text.sources, text.targets, text.gold, trees=of_sources, files=(source, target)
+            )
+    return text, result
 
 
 def _tables(
