@@ -72,6 +72,13 @@ def test_vectors_with_few_large_numbers() -> None:
         assert torch.equal(ByteTable(table)(factor * towards, excluded), exact(towards, excluded, table))
 
 
+def test_long_rows_that_bytes_have_without_loss() -> None:
+    """Only the products in float32 err here, by more than beside rows of length 1."""
+    table, towards = 1000 * torch.randn(1024, 3).sign(), torch.randn(96, 3).sign()
+    excluded = torch.zeros(96, dtype=torch.long)
+    assert torch.equal(ByteTable(table)(towards, excluded), exact(towards, excluded, table))
+
+
 def test_errors_that_all_have_one_sign() -> None:
     """The farthest row loses 0.49 of a step in each number, and half of the numbers of the others gain as much."""
     table = torch.zeros(3, 100)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from functools import cache
 from typing import Any
@@ -553,6 +556,72 @@ def test_a_broken_model_is_refused() -> None:
 
 
 @torch.inference_mode()
+def test_no_candidates() -> None:
+    native, eager = native_output(torch.randn(20, 4))
+    for output in (native, eager):
+        log_probs, ids = output.candidates(torch.ones(2, 4), 0)
+        assert log_probs.shape == ids.shape == (2, 0)
+
+
+def test_another_default_device() -> None:
+    """Every tensor that the library reads is on the CPU."""
+    case = built("phrases-mean")
+    with torch.device("meta"):
+        native = fast(copy.deepcopy(case), "native")
+    assert torch.equal(walk(native)[0].hidden, walk(fast(case, "native"))[0].hidden)
+
+
+def test_swish_of_numbers_far_below_zero() -> None:
+    case = randomised(build_model(ModelConfig.model_validate({"preset": "tiny", "activation": "swish"}), SIZE, SIZE))
+    with torch.no_grad():
+        case.decoder.layers[0].feed_forward.up.bias[:3] = torch.tensor([-95.0, -1e4, -1e38])
+    assert_close(walk(fast(case, "native"))[0].hidden, walk(case)[0].hidden.detach())
+
+
+FORKING = """
+import os, sys, threading, time
+from ctypes import addressof, c_int64
+import torch
+from phraseloom.native import library
+torch.set_num_threads(1)
+parts = library.Parts(library.variants()[-1])
+output = library.OutputStruct()
+output.classes, output.first_phrase = parts.matrix(torch.randn(64, 1)), 64
+hidden, stopped = torch.randn(1, 1), False
+def call():
+    log_probs, ids = torch.empty(1, 1, dtype=torch.float64), torch.empty(1, 1, dtype=torch.int64)
+    parts.library.pl_candidates(
+        parts.variant, addressof(output), hidden.data_ptr(), None, 1, 1, (c_int64 * 0)(), 0,
+        log_probs.data_ptr(), ids.data_ptr(), None, None,
+    )
+def busy():
+    while not stopped:
+        call()
+for _ in range(2):
+    threading.Thread(target=busy, daemon=True).start()
+for _ in range(150):
+    child = os.fork()
+    if child == 0:
+        call()
+        os._exit(0)
+    end = time.monotonic() + 20
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        if time.monotonic() > end:
+            os.kill(child, 9)
+            sys.exit("the child hangs")
+        time.sleep(0.001)
+stopped = True
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_beside_a_running_search_does_not_hang() -> None:
+    """A thread that is at the pool of memory while another forks is not there in the child."""
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@torch.inference_mode()
 def test_wrong_tensors_are_refused_before_they_reach_the_library() -> None:
     native = fast(built("token"), "native")
     state = native.start(encoded(native, SOURCES), beam=1, max_length=4)
@@ -607,6 +676,17 @@ def test_changed_weights_are_packed_again() -> None:
     after = walk(fast(changing, "native"))
     assert not torch.equal(before[0].hidden, after[0].hidden)
     assert_close(after[0].hidden, walk(changing)[0].hidden.detach())
+
+
+def test_changed_inference_tensors_are_packed_again() -> None:
+    """They have no version counter."""
+    with torch.inference_mode():
+        changing = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))
+        before = walk(fast(changing, "native"))
+        changing.load_state_dict({name: 1.5 * value for name, value in changing.state_dict().items()})
+        after = walk(fast(changing, "native"))
+        assert not torch.equal(before[0].hidden, after[0].hidden)
+        assert_close(after[0].hidden, walk(changing)[0].hidden)
 
 
 @pytest.mark.parametrize("name", ["token", "lstm", "language model"])

@@ -18,7 +18,7 @@ from phraseloom.outputs import ContinuousOutput
 LEAST_ROWS = 1024  # of a table: below it, making the bytes of the directions takes longer than the search
 PANEL, TILE, PART = 64, 6, 96  # rows of a panel, directions of a tile, and the fewest directions of a thread
 LARGEST = 127
-ROUNDING = 2e-6  # of products, bounds and lengths in float32, beside numbers near 1
+ROUNDING = 2e-6  # of products, bounds and lengths in float32, beside numbers near 1 or the longest row
 
 
 def search_by_bytes(model: nn.Module) -> None:
@@ -76,7 +76,7 @@ class ByteTable:
         scale_N, whole_NM, lost_N = _round(towards_NM)
         bytes_NQ = torch.full((len(towards_NM), 4 * self.panels.shape[1]), 128, dtype=torch.uint8, device="cpu")
         bytes_NQ[:, : towards_NM.shape[1]] = (whole_NM + 128).to(torch.uint8)
-        error_N = length_N * (self.lost + ROUNDING) + lost_N * self.longest
+        error_N = length_N * (self.lost + ROUNDING * max(1.0, self.longest)) + lost_N * self.longest
         slack_N, inverse_N = (error_N * (1 + ROUNDING) / scale_N).float(), 1 / scale_N
         tensors = [bytes_NQ, towards_NM, inverse_N, slack_N, excluded_N, found_N]
         threads = max(1, min(torch.get_num_threads(), len(towards_NM) // PART))

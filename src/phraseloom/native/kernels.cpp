@@ -10,6 +10,9 @@
 
 #include <float.h>
 #include <math.h>
+#if !defined(_WIN32)
+#include <pthread.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +45,11 @@ static void lock_pool() {
 }
 
 static void unlock_pool() { __atomic_store_n(&pool_lock, 0, __ATOMIC_RELEASE); }
+
+#if !defined(_WIN32)
+// A fork waits until no other thread is at the pool: in the child that thread is gone, and would never unlock it.
+__attribute__((constructor)) static void lock_pool_at_fork() { pthread_atfork(lock_pool, unlock_pool, unlock_pool); }
+#endif
 
 static void *allocate(int64_t floats) {
     int64_t bytes = HEADER + (int64_t)sizeof(float) * greatest(floats, 1), kind = SMALLEST;

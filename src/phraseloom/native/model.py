@@ -67,8 +67,13 @@ class _Compiled:
             self.output = None
 
     def is_current(self, model: Any) -> bool:
-        """Whether the tensors of `model` and the score of its gate are still those that were packed."""
-        return _versions(_tensors(model)) == self._made_from and getattr(model.output, "score", None) == self._score
+        """Whether the tensors of `model` and the score of its gate are still those that were packed.
+
+        Inference tensors count no changes, so they are packed each time. A change through `.data` is not seen: PyTorch hides it.
+        """
+        tensors = _tensors(model)
+        same = not any(t.is_inference() for t in tensors) and _versions(tensors) == self._made_from
+        return same and getattr(model.output, "score", None) == self._score
 
 
 def _tensors(model: Any) -> list[Tensor]:
@@ -350,6 +355,8 @@ class NativeOutput:
         if gate_R2 is not None:
             gate_R2 = gate_R2.contiguous()
             _require(gate_R2, torch.float32, (rows, 2))
+        if count == 0:
+            return log_probs, ids, of_gold
         code = parts.library.pl_candidates(
             parts.variant, addressof(output), hidden.data_ptr(), _data(gate_R2), rows, count,
             (c_int64 * len(banned))(*banned), len(banned), log_probs.data_ptr(), ids.data_ptr(), _data(gold_R), _data(of_gold),

@@ -192,7 +192,7 @@ def _levels(parts: Parts, stack: StackStruct, phrases: SourcePhrases) -> None:
     stack.representations = _array(
         parts, RepresentationStruct, [_representation(parts, level) for level in phrases.representations]
     )
-    last = torch.eye(stack.num_layers + 1)[-1:]
+    last = torch.eye(stack.num_layers + 1, dtype=torch.float32, device="cpu")[-1:]
     shares = last if phrases.transparent is None else _shares(phrases.transparent)
     stack.phrase_shares, stack.num_phrase_mixtures = parts.pointer(shares), len(shares)
     if phrases.transparent_tokens is not None:
