@@ -588,21 +588,21 @@ parts = library.Parts(library.variants()[-1])
 output = library.OutputStruct()
 output.classes, output.first_phrase = parts.matrix(torch.randn(64, 1)), 64
 hidden, stopped = torch.randn(1, 1), False
-def call():
-    log_probs, ids = torch.empty(1, 1, dtype=torch.float64), torch.empty(1, 1, dtype=torch.int64)
-    parts.library.pl_candidates(
-        parts.variant, addressof(output), hidden.data_ptr(), None, 1, 1, (c_int64 * 0)(), 0,
-        log_probs.data_ptr(), ids.data_ptr(), None, None,
-    )
+def made():
+    found = torch.empty(1, 1, dtype=torch.float64), torch.empty(1, 1, dtype=torch.int64)
+    pointers = (c_int64 * 0)(), 0, *(tensor.data_ptr() for tensor in found), None, None
+    return found, (parts.variant, addressof(output), hidden.data_ptr(), None, 1, 1, *pointers)
 def busy():
+    kept, arguments = made()
     while not stopped:
-        call()
+        parts.library.pl_candidates(*arguments)
+kept, arguments = made()
 for _ in range(2):
     threading.Thread(target=busy, daemon=True).start()
-for _ in range(150):
+for _ in range(200):
     child = os.fork()
     if child == 0:
-        call()
+        parts.library.pl_candidates(*arguments)
         os._exit(0)
     end = time.monotonic() + 20
     while os.waitpid(child, os.WNOHANG)[0] == 0:
