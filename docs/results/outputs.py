@@ -4,22 +4,23 @@ where the source alone promises a phrase, or not.
 Run: python docs/results/outputs.py STEPS ROW,OTHER FOLDER ...   each FOLDER holds a table that `reproduce` wrote; STEPS is the
      folder `steps` of the run that wrote them (the phrases, the training text and the references are there)
 
-For each row the mean over its seeds; then ROW minus OTHER, with the 95 % interval over seeds and sentences (metrics/seeds.py). Of
-several folders, the mean over the tables follows.
+For each row the mean over its seeds; then ROW minus OTHER, with the 95 % interval over seeds and sentences (metrics/seeds.py).
+Of several folders, the mean over the tables follows.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from phraseloom.metrics.bleu import make_scorer
-from phraseloom.metrics.seeds import SeedScores, compare_seeds, mean_of_comparisons
+from phraseloom.metrics.seeds import SeedDifference, SeedScores, compare_seeds, mean_of_comparisons
 from phraseloom.options.text import TextConfig
 from phraseloom.phrases.stop_words import STOP_WORDS
 from phraseloom.reproduce.sentences import SENTENCES, TableSentences, read_sentences
@@ -28,11 +29,12 @@ from phraseloom.text.normalize import Normaliser
 SAMPLES, SEED = 500, 1
 RARE = 20  # times in the training text
 SURE = 0.5  # the least share of links in training that makes a source word promise a phrase
+SCORES = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER (lower is better)"}
 Words = Sequence[str]
 
 
 class Text(NamedTuple):
-    """The test set: references, their words and phrases; which sources promise a phrase; all phrases; rare words of training."""
+    """The test set: references, their words and phrases; which sources promise a phrase; all phrases; rare training words."""
 
     references: list[str]
     words: list[Words]
@@ -80,10 +82,12 @@ def longest(words: Words, table: set[tuple[str, ...]]) -> Iterator[tuple[str, ..
     """The phrases of the table in a line: from the left, the longest match."""
     at, most = 0, max(map(len, table))
     while at < len(words):
-        found = next((p for n in range(most, 1, -1) if (p := tuple(words[at : at + n])) in table and len(p) == n), None)
-        if found:
-            yield found
-        at += len(found or " ")
+        phrase = next(
+            (p for n in range(most, 1, -1) if (p := tuple(words[at : at + n])) in table and len(p) == n), None
+        )
+        if phrase:
+            yield phrase
+        at += len(phrase or " ")
 
 
 def found(phrases: Sequence[tuple[str, ...]], words: Words) -> tuple[int, int]:
@@ -99,29 +103,38 @@ def right(words: Words, of: Words, chosen: set[str]) -> tuple[int, int]:
 
 def counted(text: Text) -> dict[str, Callable[[int, Words], tuple[int, int]]]:
     """Shares in per cent: what counts, and of how many, in line n of the output."""
-    return {
-        "phrases of content words in the reference, found": lambda n, words: found(
-            [p for p in text.phrases[n] if of_content(p)], words
-        ),
-        "other phrases in the reference, found": lambda n, words: found(
-            [p for p in text.phrases[n] if not of_content(p)], words
-        ),
-        "phrases of content words in the output, right": lambda n, words: found(
-            [p for p in longest(words, text.table) if of_content(p)], text.words[n]
-        ),
-        "other phrases in the output, right": lambda n, words: found(
-            [p for p in longest(words, text.table) if not of_content(p)], text.words[n]
-        ),
+    result: dict[str, Callable[[int, Words], tuple[int, int]]] = {}
+    for kind, content in (("phrases of content words", True), ("other phrases", False)):
+
+        def wanted(phrases: Iterable[tuple[str, ...]], content: bool = content) -> list[tuple[str, ...]]:
+            return [phrase for phrase in phrases if of_content(phrase) == content]
+
+        result |= {
+            f"{kind} in the reference, found": lambda n, words, of=wanted: found(of(text.phrases[n]), words),
+            f"{kind} in the output, right": lambda n, words, of=wanted: found(
+                of(longest(words, text.table)), text.words[n]
+            ),
+            f"{kind} in 100 outputs": lambda _, words, of=wanted: (len(of(longest(words, text.table))), 1),
+        }
+    return result | {
         "rare words in the reference, found": lambda n, words: right(text.words[n], words, text.rare),
         "rare words in the output, right": lambda n, words: right(words, text.words[n], text.rare),
-        "lines with a word twice in a row": lambda _, words: (
-            int(any(a == b and a.isalpha() for a, b in zip(words, words[1:], strict=False))),
-            1,
-        ),
+        "rare words in 100 outputs": lambda _, words: (sum(word in text.rare for word in words), 1),
+        "lines with a word twice in a row": lambda _, words: (int(twice(words)), 1),
     }
 
 
+def twice(words: Words) -> bool:
+    """Whether a word follows itself."""
+    return any(a == b and a.isalpha() for a, b in pairwise(words))
+
+
 Measure = tuple[np.ndarray, Callable[[np.ndarray], float], np.ndarray]  # statistics (K, N, C), value of sums, lines
+
+
+def share(sums: np.ndarray) -> float:
+    """The first sum in per cent of the second."""
+    return float(100 * sums[0] / sums[1])
 
 
 def measures(stored: TableSentences, row: str, text: Text) -> dict[str, Measure]:
@@ -132,20 +145,15 @@ def measures(stored: TableSentences, row: str, text: Text) -> dict[str, Measure]
     result: dict[str, Measure] = {}
     for name, count in counted(text).items():
         rows = np.array([[count(n, line) for n, line in enumerate(run)] for run in words], float)
-        result[name] = (rows, lambda sums: 100 * sums[0] / sums[1], every)
-    for name in ("bleu", "chrf", "ter"):
+        result[name] = (rows, share, every)
+    for name, title in SCORES.items():
         scorer = make_scorer(name)
         rows = np.stack([scorer.statistics(run, [text.references]) for run in lines])
-        result[scorer_name(name)] = (rows, scorer.value, every)
+        result[title] = (rows, scorer.value, every)
         if name == "bleu":
             result["BLEU, the source promises a phrase"] = (rows, scorer.value, np.flatnonzero(text.promising))
             result["BLEU, it does not"] = (rows, scorer.value, np.flatnonzero(~text.promising))
     return result
-
-
-def scorer_name(name: str) -> str:
-    """The name of a score in words."""
-    return {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER (lower is better)"}[name]
 
 
 def scores(measure: Measure) -> SeedScores:
@@ -159,34 +167,34 @@ def scores(measure: Measure) -> SeedScores:
     )
 
 
+def shown(difference: SeedDifference) -> str:
+    """The difference with its interval."""
+    return f"{difference.mean:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})".replace("-", "−")
+
+
 def main(steps: str, compared: str, *folders: str) -> None:
     """Print a line for each measure and table."""
-    text = read_text(Path(steps))
-    promising = f"{text.promising.sum():,} of {len(text.references):,}"
-    gold = [of_content(phrase) for phrases in text.phrases for phrase in phrases]
-    print(
-        f"sources that promise a phrase: {promising}; phrases in the references: {len(gold):,}, {sum(gold):,} of content words"
-    )
+    text, (row, other) = read_text(Path(steps)), compared.split(",")
+    content = [of_content(phrase) for phrases in text.phrases for phrase in phrases]
+    print(f"{text.promising.sum():,} of {len(text.references):,} sources promise a phrase")
+    print(f"{len(content):,} phrases are linked in the references, {sum(content):,} of content words")
+    matches = [of_content(phrase) for words in text.words for phrase in longest(words, text.table)]
+    per_100 = (100 * count / len(text.words) for count in (sum(matches), len(matches) - sum(matches)))
+    print("phrases of content words, and others, in 100 references: {:.2f} and {:.2f}".format(*per_100))
+    print(f"{row} − {other} in the last column")
     pairs: dict[str, list[tuple[SeedScores, SeedScores]]] = {}
     for folder in folders:
         stored = read_sentences(Path(folder) / SENTENCES)
         names = sorted({h.row for h in stored.hypotheses})
-        found = {row: {name: scores(m) for name, m in measures(stored, row, text).items()} for row in names}
-        row, other = compared.split(",")
-        for name in found[row]:
-            means = "  ".join(
-                f"{r} {of[name].scores.mean():.2f} ± {of[name].scores.std(ddof=1):.2f}" for r, of in found.items()
-            )
-            pairs.setdefault(name, []).append((found[row][name], found[other][name]))
-            print(f"{stored.table:14} {name:50} {means}  {shown(compare_seeds(*pairs[name][-1]))}", flush=True)
+        of_rows = {name: {m: scores(of) for m, of in measures(stored, name, text).items()} for name in names}
+        for name in of_rows[row]:
+            numbers = {r: of[name].scores for r, of in of_rows.items()}
+            means = "  ".join(f"{r} {x.mean():.2f} ± {x.std(ddof=min(1, len(x) - 1)):.2f}" for r, x in numbers.items())
+            pairs.setdefault(name, []).append((of_rows[row][name], of_rows[other][name]))
+            print(f"{stored.table:14} {name:46} {means}  {shown(compare_seeds(*pairs[name][-1]))}", flush=True)
     if len(folders) > 1:
-        for name, of in pairs.items():
-            print(f"{'mean':14} {name:50} {shown(mean_of_comparisons(of))}")
-
-
-def shown(difference) -> str:  # noqa: ANN001
-    """The difference with its interval."""
-    return f"difference {difference.mean:+.2f} ({difference.low:+.2f} … {difference.high:+.2f})"
+        for name, of_tables in pairs.items():
+            print(f"{'mean':14} {name:46} {shown(mean_of_comparisons(of_tables))}")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def main(compared: str, *folders: str) -> None:
     row, other = compared.split(",")
     scored = [list(differences([*folders], row, other, score)) for score in (bleu, without_penalty)]
     for (name, part, whole), (_, _, freed) in zip(*scored, strict=True):
-        cells = [f"{d.mean:+.2f} ({d.low:+.2f} … {d.high:+.2f})" for d in (whole, freed)]
+        cells = [f"{d.mean:+.2f} ({d.low:+.2f} … {d.high:+.2f})".replace("-", "−") for d in (whole, freed)]
         print(f"{name:14} {row} − {other}  {part:14} {cells[0]:24} without penalty {cells[1]}")
 
 

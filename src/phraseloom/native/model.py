@@ -69,7 +69,7 @@ class _Compiled:
     def is_current(self, model: Any) -> bool:
         """Whether the tensors of `model` and the score of its gate are still those that were packed.
 
-        Inference tensors count no changes, so they are packed each time. A change through `.data` is not seen: PyTorch hides it.
+        Inference tensors count no changes, so they are packed each time. PyTorch hides changes through `.data`.
         """
         tensors = _tensors(model)
         same = not any(t.is_inference() for t in tensors) and _versions(tensors) == self._made_from
