@@ -60,7 +60,7 @@ TABLES = {
         "french",
         "converged",
         "annealed",
-        "seeds",
+        "seeds", "gate",
         "rivals",
         "losses",
         "phrases",
