@@ -21,6 +21,9 @@ setup(
             ["src/phraseloom/native/kernels.cpp", "src/phraseloom/native/farthest.cpp"],
             depends=["src/phraseloom/native/kernels.h", "src/phraseloom/native/body.inc"],
             extra_compile_args=[*FLAGS, "-g0", "-Wno-psabi", *os.environ.get("PHRASELOOM_KERNEL_FLAGS", "").split()],
+            extra_link_args=[]
+            if os.name == "nt"
+            else ["-pthread"],  # pthread_atfork, which glibc before 2.34 has there
             optional=True,
         )
     ]
