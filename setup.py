@@ -14,6 +14,8 @@ FLAGS = [
     "-fno-trapping-math",
 ]
 
+LINKS = [] if os.name == "nt" else ["-pthread"]  # glibc before 2.34 has pthread_atfork there
+
 setup(
     ext_modules=[
         Extension(
@@ -21,9 +23,7 @@ setup(
             ["src/phraseloom/native/kernels.cpp", "src/phraseloom/native/farthest.cpp"],
             depends=["src/phraseloom/native/kernels.h", "src/phraseloom/native/body.inc"],
             extra_compile_args=[*FLAGS, "-g0", "-Wno-psabi", *os.environ.get("PHRASELOOM_KERNEL_FLAGS", "").split()],
-            extra_link_args=[]
-            if os.name == "nt"
-            else ["-pthread"],  # pthread_atfork, which glibc before 2.34 has there
+            extra_link_args=LINKS,
             optional=True,
         )
     ]

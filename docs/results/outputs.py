@@ -24,6 +24,7 @@ from phraseloom.metrics.seeds import SeedDifference, SeedScores, compare_seeds, 
 from phraseloom.options.text import TextConfig
 from phraseloom.phrases.stop_words import STOP_WORDS
 from phraseloom.reproduce.sentences import SENTENCES, TableSentences, read_sentences
+from phraseloom.text.lines import read_lines
 from phraseloom.text.normalize import Normaliser
 
 SAMPLES, SEED = 500, 1
@@ -49,7 +50,7 @@ def read_text(steps: Path, language: str = "en") -> Text:
 
     def lines(name: str) -> list[str]:
         (path,) = steps.glob(name)
-        return path.read_bytes().decode().splitlines()
+        return list(read_lines(path))
 
     references, normalised = lines("test_target-*/out.txt"), Normaliser(TextConfig(tokenize="moses"), language)
     table = {tuple(row.split("\t")[0].split(" ")) for row in lines("filter-*/phrases.tsv")}
@@ -198,4 +199,4 @@ def main(steps: str, compared: str, *folders: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if len(sys.argv) > 3 else sys.exit(__doc__)

@@ -546,6 +546,17 @@ def test_attention_of_nothing_but_nan_is_refused(where: str) -> None:
         search(searched, encoded(searched, SOURCES), Limits.of([5] * 7), SearchOptions())
 
 
+def test_the_gate_of_attention_to_nan_is_nan() -> None:
+    case = copy.deepcopy(built("gate-token"))
+    weight = next(p for _, p in case.decoder.layers[-1].cross_attention.named_parameters() if p.dim() == 2)
+    with torch.no_grad():
+        weight.fill_(float("nan"))
+    for searched in (case, fast(case, "native")):
+        gate = walk(searched)[0].gate
+        assert gate is not None
+        assert gate.isnan().all()
+
+
 def test_a_broken_model_is_refused() -> None:
     broken = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))
     with torch.no_grad():
