@@ -57,6 +57,7 @@ TABLES = {
         "table6",
         "multi30k",
         "tatoeba",
+        "tatoeba-seeds",
         "french",
         "converged",
         "annealed",
