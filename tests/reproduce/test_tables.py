@@ -59,6 +59,7 @@ TABLES = {
         "tatoeba",
         "tatoeba-seeds",
         "french",
+        "french-seeds",
         "converged",
         "annealed",
         "seeds",
