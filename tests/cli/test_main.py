@@ -120,6 +120,11 @@ def test_version_and_nothing(command: Command) -> None:
     assert "VERB" in outcome.err
 
 
+@pytest.mark.parametrize("words", ["analyse heatmap", "convert to-marian", "phrases extract", "translate"])
+def test_a_wrong_option_names_the_help_of_its_command(words: str, command: Command) -> None:
+    assert f"; try phraseloom {words} --help\n" in command(*words.split(), "--qqqq").err
+
+
 @pytest.mark.parametrize("name", cli.VERBS)
 def test_a_verb_with_a_typo_names_the_verb(name: str, command: Command) -> None:
     outcome = command(name[:-1] + "x", "--help")

@@ -92,6 +92,15 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
     )
 
 
+def test_extract_says_that_only_words_with_tabs_are_left(command: Command, files: Path) -> None:
+    write(files / "tabs", ["a\tb c"])
+    write(files / "others", ["x y"])
+    write(files / "of tabs", ["0-0 0-1"])
+    outcome = command("phrases", "extract", "-s", "tabs", "-t", "others", "-a", "of tabs", "-o", "c")
+    assert outcome.code == 1 and outcome.is_one_line_of("phrases")
+    assert "others: no candidate: 1 " in outcome.err and "tab" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

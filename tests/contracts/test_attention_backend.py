@@ -373,3 +373,14 @@ def test_a_gpu_gets_its_kernel_only_for_heads_that_it_can_load(
             for n in (narrow, wide)
         ]
     assert [type(kernel) for kernel in of] == [kernels.BlockKernel, kernels.CUDAEfficientKernel]
+
+
+@pytest.mark.parametrize("method", ["scores", "compare", "mix"])
+def test_a_score_with_a_method_of_its_own_is_explicit(method: str) -> None:
+    structure = build_attention(
+        score="convkv", width=WIDTH, heads=2, arrangement="heterogeneous", orders=[1, 2]
+    ).structure
+    own = type("Own", (ConvKVScore,), {method: getattr(ConvKVScore, method)})
+    for score, expected in ((ConvKVScore, True), (own, False)):
+        made = score(width=WIDTH, structure=structure)
+        assert backend.is_fused("fused", made, length=300, need_weights=False, dropout=0.0) is expected

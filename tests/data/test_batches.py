@@ -198,3 +198,9 @@ def test_evaluation_batches_hold_everything_once(pairs: list[tuple[int, int]], l
     assert sorted(int(i) for b in batches for i in b) == list(range(len(pairs)))
     longest = np.maximum(source, target) + 1
     assert all(len(b) == 1 or len(b) * longest[b].max() <= limit for b in batches)
+
+
+def test_seeds_of_numpy() -> None:
+    assert mix(np.int64(-3), np.uint32(7)) == mix(-3, 7)
+    with pytest.raises(TypeError):
+        mix(0.5)  # type: ignore[arg-type]

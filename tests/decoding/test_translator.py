@@ -6,6 +6,7 @@ import logging
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tests.decoding.conftest import lines_of_words
 from phraseloom.decoding.limits import Hypothesis
 from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.translator import Translator
-from phraseloom.errors import ConfigError, FileProblem, ModelError, PhraseloomError, UsageError
+from phraseloom.errors import ConfigError, DataError, FileProblem, ModelError, PhraseloomError, UsageError
 
 
 def bare(translations):
@@ -233,3 +234,41 @@ def test_workers_leave_the_number_of_threads_alone(translator: Translator) -> No
     before = torch.get_num_threads()
     translator.translate(lines_of_words(8), beam=1, workers=2)
     assert torch.get_num_threads() == before
+
+
+def test_an_iterable_takes_what_belongs_to_its_lines(translator: Translator) -> None:
+    lines = ["a cow", "the man", "sleeps", "a cow", "the man"]
+    prefixes = ["cow", "", "man", "garden", ""]
+    constraints = [None, {"include": ["dark"]}, None, None, {"exclude": ["man"]}]
+    for given in ({"prefixes": prefixes}, {"constraints": constraints}):
+        whole = translator.translate(lines, **given)
+        assert [t.text for t in whole] != [t.text for t in translator.translate(lines)]
+        for size in (1, 2, 5, 7):
+            parts = {name: iter(values) for name, values in given.items()}
+            assert bare(translator.translate_iterable(iter(lines), window=size, **parts)) == bare(whole)
+
+
+def test_an_iterable_refuses_what_does_not_fit_its_lines(translator: Translator) -> None:
+    lines = ["a cow", "the man", "sleeps", "a cow"]
+    for size in (2, 3, 4, 9):
+        with pytest.raises(UsageError, match="2 prefixes, but there are more lines"):
+            list(translator.translate_iterable(lines, prefixes=["", ""], window=size))
+        with pytest.raises(UsageError, match="4 lines, but more constraints"):
+            list(translator.translate_iterable(lines, constraints=[None] * 5, window=size))
+        with pytest.raises(DataError, match="prefixes:4: "):
+            list(translator.translate_iterable([*lines[:3], ""], prefixes=["", "", "", "cow"], window=size))
+        with pytest.raises(DataError, match="constraints:4: "):
+            list(translator.translate_iterable(lines, constraints=[None, None, None, {"include": [""]}], window=size))
+        with pytest.raises(UsageError, match="item 3 is NoneType"):
+            list(translator.translate_iterable(["a", "b", None], window=size))
+    for name in ("seeds", "numbers"):
+        with pytest.raises(UsageError, match=f"takes no {name}"):
+            translator.translate_iterable(lines, **{name: [1, 2, 3, 4]})
+    with pytest.raises(UsageError, match="one table of terms"):
+        translator.translate_iterable(lines, terms=[None] * 4)
+
+
+@pytest.mark.parametrize("terms", [{"a": "b"}, "terms.tsv", Path("terms.tsv"), [{"a": "b"}]])
+def test_terms_are_tables_of_terms(translator: Translator, terms: Any) -> None:
+    with pytest.raises(UsageError, match=r"terms (is no table|has items)"):
+        translator.translate(["a cow"], terms=terms)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -53,3 +58,31 @@ def test_a_packed_model_still_trains_and_scores() -> None:
 
 def test_other_types_are_left_alone() -> None:
     assert not pack_for_inference(FeedForward(width=8, inner=8).double())
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_packed_model_can_be_copied(again: Callable[[Any], Any], searched: bool) -> None:
+    torch.manual_seed(0)
+    model = build_model(ModelConfig.model_validate({"preset": "tiny"}), 30, 30).eval()
+    batch = make_batch([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
+    expected = model.score(batch)
+    pack_for_inference(model)
+    with torch.inference_mode(searched):
+        model.score(batch)
+    copied = again(model)
+    with torch.inference_mode():
+        torch.testing.assert_close(copied.score(batch), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_packed_model_becomes_float64() -> None:
+    torch.manual_seed(0)
+    model = build_model(ModelConfig.model_validate({"preset": "tiny"}), 30, 30).eval()
+    batch = make_batch([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
+    expected = model.score(batch)
+    pack_for_inference(model)
+    model.double()
+    with torch.inference_mode():
+        found = model.score(batch)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)

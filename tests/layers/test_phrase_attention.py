@@ -354,3 +354,20 @@ def test_it_holds_the_parts_of_the_block() -> None:
     assert set(layer.state_dict()) == set(
         MultiHeadAttention(score=layer.score, arrangement=layer.arrangement).state_dict()
     )
+
+
+@pytest.mark.parametrize(
+    "structure", ["token", "convkv heterogeneous 1-2", "queryk interleaved 1-2", "relative", "queryk-relative"]
+)
+def test_no_tokens_give_no_output(structure: str) -> None:
+    layer, x = PhraseAttention(WIDTH, HEADS, structure), torch.zeros(2, 0, WIDTH, requires_grad=True)
+    output = layer(x, x, x)[0]
+    assert output.shape == x.shape
+    output.sum().backward()
+
+
+@pytest.mark.parametrize("structure", ["token", "convkv heterogeneous 1-2", "queryk interleaved 1-2"])
+def test_no_queries(structure: str) -> None:
+    memory = torch.zeros(2, 3, WIDTH)
+    output, _ = PhraseAttention(WIDTH, HEADS, structure)(torch.zeros(2, 0, WIDTH), memory, memory)
+    assert output.shape == (2, 0, WIDTH)

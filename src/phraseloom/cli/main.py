@@ -168,6 +168,11 @@ def _invoke(group: LazyVerbs, arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _command(error: Any) -> str:
+    """The command whose options were wrong, such as `phraseloom align train`; "" if it is not known."""
+    return "" if error.ctx is None else str(error.ctx.command_path)
+
+
 def _report(verb: str, error: Exception) -> int:
     """Print `phraseloom VERB: what; hint` and return the exit code of the error."""
     name = f"phraseloom {verb}".rstrip()
@@ -177,7 +182,9 @@ def _report(verb: str, error: Exception) -> int:
         print(error, file=sys.stderr)
         return 2
     elif isinstance(error, ClickUsageError):
-        hint = _other_option(error) or ("" if "did you mean" in str(error).lower() else f"try {name} --help")
+        hint = _other_option(error) or (
+            "" if "did you mean" in str(error).lower() else f"try {_command(error) or name} --help"
+        )
         message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
         text, code = f"{message}; {hint}" if hint else message, 2
     elif isinstance(error, ClickError):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,7 +40,7 @@ BLOCK = 1 << 16  # pairs
 def mix(*numbers: int) -> int:
     """A 63-bit random seed from integers, by splitmix64."""
     state = 0x9E3779B97F4A7C15
-    for number in numbers:
+    for number in map(index, numbers):  # NumPy integers would overflow
         state = (state + (number & (2**64 - 1)) + 0x9E3779B97F4A7C15) & (2**64 - 1)
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from phraseloom.decoding.batching import Piece
@@ -69,10 +70,16 @@ def with_constraints(
     UsageError if there are not as many as lines; DataError (line) for constraints that cannot be met, also because the line is
     blank or split.
     """
-    values = constraints if constraints is not None else [None] * len(lines)
+    values = list(constraints) if constraints is not None else [None] * len(lines)
     if len(values) != len(lines):
         raise UsageError(f"{plural(len(lines), 'line')}, but constraints for {len(values)}")
-    tables = [terms] * len(lines) if terms is None or isinstance(terms, Terms) else terms
+    if isinstance(terms, Mapping | str | Path):
+        raise UsageError(
+            "terms is no table of terms", hint="use translator.read_terms(FILE) or Terms.of({source: target})"
+        )
+    tables = [terms] * len(lines) if terms is None or isinstance(terms, Terms) else list(terms)
+    if not all(table is None or isinstance(table, Terms) for table in tables):
+        raise UsageError("terms has items that are no tables of terms", hint="use translator.read_terms(FILE)")
     if len(tables) != len(lines):
         raise UsageError(f"{plural(len(lines), 'line')}, but tables of terms for {len(tables)}")
     numbers = range(len(lines)) if numbers is None else numbers

@@ -37,14 +37,14 @@ from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, p
 from phraseloom.decoding.streaming import check_stream, stream_piece
 from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
-from phraseloom.errors import ConfigError, ModelError, UsageError, plural
+from phraseloom.errors import ConfigError, DataError, ModelError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.layers.fertility import Fertility
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.outputs.continuous import GateScore, WordOrPhraseOutput
 from phraseloom.phrases.source import Segmenter
-from phraseloom.text.lines import list_of_lines
+from phraseloom.text.lines import list_of_lines, refuse_one_string
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
@@ -264,6 +264,7 @@ class Translator:
         lines = list_of_lines(lines, "lines to translate")
         prefixes = None if prefixes is None else list_of_lines(prefixes, "prefixes")
         trees = None if trees is None else list_of_lines(trees, "trees")
+        seeds = None if seeds is None else list(seeds)
         config = self._configured(options)
         for what, values in (("prefixes", prefixes), ("seeds", seeds), ("numbers", numbers)):
             if values is not None and len(values) != len(lines):
@@ -319,24 +320,53 @@ class Translator:
         ]
 
     def translate_iterable(
-        self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any
+        self,
+        lines: Iterable[str],
+        *,
+        prefixes: Iterable[str] | None = None,
+        trees: Iterable[str] | None = None,
+        constraints: Iterable[Any] | None = None,
+        terms: Terms | None = None,
+        **options: Any,
     ) -> Iterator[Translation]:
-        """Translations of any number of lines in bounded memory, `window` lines at a time; see `translate`."""
-        for name, value in (("lines to translate", lines), ("trees", trees)):
-            if value is not None and (isinstance(value, str | bytes) or not isinstance(value, Iterable)):
-                list_of_lines(value, name)  # raises now, not at the first line
+        """Translations of any number of lines in bounded memory, `window` lines at a time; see `translate`.
+
+        `prefixes`, `trees` and `constraints` are read as far as the lines are. UsageError if they have fewer or more items than
+        there are lines, for `seeds` and `numbers`, and for several tables of terms.
+        """
+        given: dict[str, Any] = {"prefixes": prefixes, "trees": trees, "constraints": constraints}
+        refuse_one_string(lines, "lines to translate")
+        for what, values in given.items():
+            if values is not None:
+                refuse_one_string(values, what)
+        for name in options.keys() & {"seeds", "numbers"}:
+            raise UsageError(f"translate_iterable takes no {name}: it numbers the lines", hint="use translate, or seed")
+        if terms is not None and not isinstance(terms, Terms):
+            raise UsageError("translate_iterable takes one table of terms for all lines", hint="use translate")
         size = _with(self.config, {k: v for k, v in options.items() if k in DecodingConfig.model_fields}).window
-        return self._translate_iterable(iter(lines), None if trees is None else iter(trees), size, options)
+        by_line = {name: iter(value) for name, value in given.items() if value is not None}
+        return self._translate_iterable(iter(lines), by_line, size, {"terms": terms, **options})
 
     def _translate_iterable(
-        self, lines: Iterator[str], trees: Iterator[str] | None, size: int, options: dict[str, Any]
+        self, lines: Iterator[str], by_line: dict[str, Iterator[Any]], size: int, options: dict[str, Any]
     ) -> Iterator[Translation]:
         number = 0
-        while window := list(islice(lines, size)):
-            window_trees = None if trees is None else list(islice(trees, len(window)))
-            numbers = range(number, number + len(window))
-            yield from self.translate(window, trees=window_trees, numbers=numbers, **options)
+        while window := list_of_lines(islice(lines, size), "lines to translate", first=number + 1):
+            own: dict[str, Any] = {name: list(islice(items, len(window))) for name, items in by_line.items()}
+            for name, items in own.items():
+                if len(items) < len(window):
+                    raise UsageError(f"{number + len(items)} {name}, but there are more lines")
+            try:
+                found = self.translate(window, numbers=range(number, number + len(window)), **own, **options)
+            except DataError as error:
+                if error.file not in by_line or error.line is None:
+                    raise
+                raise DataError(error.what, file=error.file, line=number + error.line, hint=error.hint) from error
+            yield from found
             number += len(window)
+        for name, more in by_line.items():
+            if any(True for _ in more):
+                raise UsageError(f"{plural(number, 'line')}, but more {name}")
 
     def stream(
         self,

@@ -34,7 +34,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation = activation
         self.up, self.down, self.dropout = nn.Linear(width, inner), nn.Linear(inner, width), dropout
-        self._packed: tuple[Packed, Packed] | None = None
+        self._packed: tuple[Packed | None, Packed | None] = None, None
         self.initialise(xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
@@ -52,10 +52,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
-        if self._packed is not None and not self.training:
-            up, down = self._packed
-            if up.fits(x, self.up.weight) and down.fits(x, self.down.weight):
-                return down(up(x, activation=self.activation))
+        up, down = (None, None) if self.training else self._packed
+        if up and down and up.fits(x, self.up.weight) and down.fits(x, self.down.weight):
+            return down(up(x, activation=self.activation))
         inner = ACTIVATIONS[self.activation](self.up(x))
         return self.down(dropout(inner, self.dropout, self.training))
 

@@ -29,6 +29,10 @@ class Packed:
         self._bias = None if bias is None else bias.detach()
         self._laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles of a model have no packed products, which nothing can read back."""
+        return type(None), ()
+
     def fits(self, x: Tensor, weight: Tensor) -> bool:
         """Whether the packed product can replace the plain one."""
         same = weight is self._weight and weight._version == self._version

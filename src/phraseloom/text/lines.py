@@ -182,13 +182,21 @@ class _Decompressed(io.RawIOBase):
                 raise CorruptError("the compressed file ends in the middle", file=self._path, hint="fetch it again")
 
 
-def list_of_lines(lines: Iterable[str], what: str) -> list[str]:
-    """`lines` as a list. Raises UsageError for a single string, whose letters would count as lines, and for non-text items."""
+def refuse_one_string(lines: object, what: str) -> None:
+    """Raise UsageError for a single string, whose letters would count as lines, and for what has no items."""
     if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
         kind = "one string" if isinstance(lines, str) else type(lines).__name__
         raise UsageError(f"{what} are a list of lines, not {kind}", hint="write [text]")
+
+
+def list_of_lines(lines: Iterable[str], what: str, *, first: int = 1) -> list[str]:
+    """`lines` as a list. Raises UsageError for a single string and for non-text items.
+
+    `first`: the number of the first line, for messages.
+    """
+    refuse_one_string(lines, what)
     result = list(lines)
-    for number, line in enumerate(result, 1):
+    for number, line in enumerate(result, first):
         if not isinstance(line, str):
             raise UsageError(f"{what}: item {number} is {type(line).__name__}, not text")
     return result

@@ -50,6 +50,9 @@ def command(
     found = counted()
     first = next(found, None)
     if first is None:
+        if extraction.with_tab:
+            what = f"no candidate: {extraction.with_tab:,} with a tab in a word, which cannot stand in a table"
+            raise DataError(what, file=target, hint="write spaces for tabs in both texts, and align them anew")
         what = f"no candidate: in {plural(extraction.pairs, 'pair')}, no source word is linked to several target words"
         unused = f"{extraction.blank:,} with a blank side, {extraction.unlinked:,} without links"
         raise DataError(

@@ -37,8 +37,10 @@ def is_fused(backend: str, score: Any, *, length: int, need_weights: bool, dropo
 
 
 def _has_products(score: Any) -> bool:
-    """Whether kernels can compute the scores: a class that overrides `scores` must say by `products` how."""
-    owner = next(cls for cls in type(score).__mro__ if "scores" in vars(cls) or "products" in vars(cls))
+    """Whether kernels can compute the attention: a class that overrides `scores`, `compare` or `mix` must say by `products`
+    how."""
+    computing = ("scores", "compare", "mix", "products")
+    owner = next(cls for cls in type(score).__mro__ if not vars(cls).keys().isdisjoint(computing))
     return "products" in vars(owner) and bool(score.products)
 
 

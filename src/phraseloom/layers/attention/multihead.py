@@ -133,7 +133,7 @@ class MultiHeadAttention(nn.Module):
         whole = self.score.weight
         weight = whole[start:end] if start or end else whole
         bias = None if self.bias is None else self.bias[start:end]
-        if self._packed is not None and not self.training:
+        if self._packed is not None and not self.training and x.dtype == torch.float32 and x.device.type == "cpu":
             packed = self._packed.get((start, end))
             if packed is None:
                 packed = self._packed[start, end] = Packed(weight, bias, of=whole)

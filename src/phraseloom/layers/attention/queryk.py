@@ -142,7 +142,9 @@ def _diagonals(slots: Tensor, products: Any, structure: Structure, plan: tuple[t
     """Pairs of the scores (B, heads, Q, K) of the slots of one order and query order, and those of their taps;
     views."""
     for product, parts in zip(products, plan, strict=True):
-        taps = product.unflatten(-2, (-1, slots.shape[3]))
+        bottom = parts[-1]
+        rows = bottom.row + len(structure.query_orders) * bottom.part.order
+        taps = product.unflatten(-2, (rows, slots.shape[3]))  # not -1: there may be no queries
         for slot in parts:
             part, n = slot.part, slot.part.order
             for m in range(len(structure.query_orders)):

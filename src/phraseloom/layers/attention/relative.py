@@ -65,6 +65,8 @@ class RelativePositions(AttentionScore):
     def compare(self, queries: Tensor, keys: Tensor, masks: SlotMasks, *, by_time: bool = False) -> Tensor:
         """See AttentionScore."""
         content = queries @ keys.transpose(-1, -2)
+        if not content.numel():
+            return content
         index_QK = self._distances(masks)
         windows, blocks = content.shape[-2] // masks.query_length, content.shape[-1] // masks.key_length
         index_RK = index_QK.repeat(windows, 1)
@@ -75,7 +77,7 @@ class RelativePositions(AttentionScore):
     def mix(self, weights: Tensor, values: list[Tensor], masks: SlotMasks, *, by_time: bool = False) -> Tensor:
         """Contexts (B, H, J·Q, E): values and distance vectors weighted by the attention."""
         context = super().mix(weights, values, masks, by_time=by_time)
-        if self.value_table is None:
+        if self.value_table is None or not weights.numel():
             return context
         shape = (masks.key_length, -1) if by_time else (-1, masks.key_length)
         weights_BHRK = weights.unflatten(-1, shape).sum(-1 if by_time else -2)

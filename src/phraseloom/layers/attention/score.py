@@ -33,7 +33,7 @@ class AttentionScore(nn.Module):
     def products(self) -> tuple[SlotProduct, ...]:
         """The products of queries and keys from which fused kernels compute each block of scores; empty if they cannot.
 
-        A score that overrides `scores` is computed explicitly unless it overrides `products` too.
+        A score that overrides `scores`, `compare` or `mix` is computed explicitly unless it overrides `products` too.
         """
         return tuple(
             SlotProduct(g, part, first_head=part.first, key_block=g)
