@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phraseloom.phrases.trees import Tree, parse_tree
 from phraseloom.text.tokenizer import Tokenizer
 
 # Seconds after which a process that a test waits for is taken to hang. It ends a broken test; it says nothing about speed.
@@ -47,6 +50,12 @@ def tiny_tokenizer(folder: Path) -> Tokenizer:
     subwords = learn_subwords(LINES, SentencepieceConfig(size=60, byte_fallback=False))
     Tokenizer(TextConfig(), "en", "de", subwords, subwords).save(folder)
     return Tokenizer.load(folder)
+
+
+def treebank_sample(shared: Path) -> list[Tree]:
+    """The trees of the sample of the Penn Treebank; each begins at the start of a line."""
+    text = gzip.decompress((shared / "data" / "ptb_sample_trees" / "wsj_sample.mrg.gz").read_bytes()).decode()
+    return [parse_tree(tree) for tree in re.split(r"^(?=\()", text, flags=re.MULTILINE) if tree.strip()]
 
 
 def tagged_tokenizer(*tags: str) -> Tokenizer:
