@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -104,6 +105,11 @@ def toy_pairs(folder: Path) -> dict[str, list[dict[str, str]]]:
         for language, side in (("en", lines), ("de", [line.upper() for line in lines])):
             (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side))
     return {name: [{"source": f"{name}.en", "target": f"{name}.de"}] for name in ("train", "valid")}
+
+
+def run_records(run: Path) -> list[dict[str, Any]]:
+    """What a run has logged."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
 
 
 def assert_same_end(one: Path, other: Path) -> None:
