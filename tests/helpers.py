@@ -107,6 +107,11 @@ def toy_pairs(folder: Path) -> dict[str, list[dict[str, str]]]:
     return {name: [{"source": f"{name}.en", "target": f"{name}.de"}] for name in ("train", "valid")}
 
 
+def content(folder: Path) -> dict[str, bytes]:
+    """The files of a folder and of the folders in it."""
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
 def run_records(run: Path) -> list[dict[str, Any]]:
     """What a run has logged."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
