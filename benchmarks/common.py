@@ -133,6 +133,11 @@ def interleave(functions: dict[str, Callable[[], Any]], *, seconds: float = 4.0,
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """The median of the ratios within a round."""
+    return statistics.median(a / b for a, b in zip(above, below, strict=True))
+
+
 def process_tree(pid: int) -> list[int]:
     """A process and its descendants (Linux)."""
     found, rest = [], [pid]

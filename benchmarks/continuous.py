@@ -33,7 +33,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common import finish, parser, table, take_cores
+from common import finish, median_ratio, parser, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
@@ -90,11 +90,6 @@ def arguments() -> argparse.Namespace:
     return result.parse_args()
 
 
-def ratio(above: list[float], below: list[float]) -> float:
-    """The median of the ratios within a round."""
-    return statistics.median(a / b for a, b in zip(above, below, strict=True))
-
-
 def spread(above: list[float], below: list[float]) -> float:
     """From the lowest to the highest ratio within a round."""
     found = [a / b for a, b in zip(above, below, strict=True)]
@@ -118,7 +113,7 @@ def compare(
     rows, found = [], {}
     for size in sizes:
         softmax, continuous = names("softmax", size), names("continuous", size)
-        value = ratio(times[softmax], times[continuous])
+        value = median_ratio(times[softmax], times[continuous])
         found[f"{what}: {softmax} / continuous, time"] = value
         of_flop = found[f"{what}: {softmax} / continuous, FLOP"] = flop[softmax] / flop[continuous]
         rows.append([f"{size:,}", value, spread(times[softmax], times[continuous]), of_flop])
@@ -161,8 +156,8 @@ def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], A
     grown = [v for key, v in ratios.items() if key.endswith("time")]
     of_margin = {str(row): (str(Row("softmax", row.types)), str(Row("continuous", row.types))) for row in margins}
     for name, (softmax, density) in of_margin.items():
-        ratios[f"train: {softmax} / {name}, time"] = ratio(times[softmax], times[name])
-        ratios[f"train: {name} / {density}, time"] = ratio(times[name], times[density])
+        ratios[f"train: {softmax} / {name}, time"] = median_ratio(times[softmax], times[name])
+        ratios[f"train: {name} / {density}, time"] = median_ratio(times[name], times[density])
     shown = [
         [name, ratios[f"train: {a} / {name}, time"], ratios[f"train: {name} / {b}, time"]]
         for name, (a, b) in of_margin.items()
@@ -174,7 +169,7 @@ def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], A
     for phrases, words in pairs:
         names = str(words), str(phrases)
         alone |= (pair := take_turns(list(names), options.rounds, lambda name, turn: work[name].seconds(turn)))
-        found = ratios[f"train: {phrases} / {words}, time"] = ratio(pair[str(phrases)], pair[str(words)])
+        found = ratios[f"train: {phrases} / {words}, time"] = median_ratio(pair[str(phrases)], pair[str(words)])
         judged = (
             "" if phrases.margin and phrases.rivals is None else f", bar {PHRASES_BAR}: {verdict(found <= PHRASES_BAR)}"
         )
@@ -204,7 +199,9 @@ def profile(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float],
     shown = []
     ratios: dict[str, float] = {}
     for name, laps in parts.items():
-        shares = {p: ratio([lap.get(p, 0.0) for lap in laps], times[name]) for p in (*OUTPUT_PARTS, "normaliser")}
+        shares = {
+            p: median_ratio([lap.get(p, 0.0) for lap in laps], times[name]) for p in (*OUTPUT_PARTS, "normaliser")
+        }
         ms = 1e3 * statistics.median(times[name]) / options.updates
         shown.append([name, ms, *(100 * share for share in shares.values())])
         if not name.startswith("softmax"):
@@ -254,7 +251,7 @@ def decode(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], 
         table(["row", "sentences/s", "tokens/s", "GFLOP", "GFLOP/s"], shown)
         ratios |= compare(what, sizes, lambda kind, n: str(Row(kind, n)), times, flop)
         plain, gated = (str(row) for row in rows[-2:])
-        ratios[f"{what}: {gated} / without, time"] = ratio(times[gated], times[plain])
+        ratios[f"{what}: {gated} / without, time"] = median_ratio(times[gated], times[plain])
         ratios[f"{what}: {gated} / without, FLOP"] = flop[gated] / flop[plain]
         figures[what] = {"seconds": times, "flop": flop}
     return ratios, figures

@@ -36,7 +36,7 @@ from typing import Any
 
 import torch
 
-from common import WORK, finish, parser, peer, reference_shape, table, take_cores
+from common import WORK, finish, median_ratio, parser, peer, reference_shape, table, take_cores
 from corpora import add_data_options, open_data
 from ctranslate import CTranslate, what_does_not_fit
 from phraseloom.decoding.translator import TranslationReport, Translator
@@ -246,17 +246,14 @@ def compare_mechanisms(rows: list[Row], flop: dict[tuple[str, str], int]) -> dic
     """For each search and mechanism: (time over that of token attention) / (FLOP over those of token attention), and the
     time of eager torch over that of the compiled library."""
     timed, ratios = {(row.group, row.name): [seconds for seconds, _ in row.done] for row in rows}, {}
-
-    def ratio(over: list[float], under: list[float]) -> float:
-        return statistics.median(a / b for a, b in zip(over, under, strict=True))
-
     for (group, name), seconds in timed.items():
         if name != BASE:
             products = flop[group, name] / flop[group, BASE]
             label = f"{group}, {name}: time ratio / FLOP ratio {products:.2f}"
-            ratios[label] = ratio(seconds, timed[group, BASE]) / products
+            ratios[label] = median_ratio(seconds, timed[group, BASE]) / products
         if group.endswith("auto"):
-            ratios[f"{group}, {name}: eager / auto"] = ratio(timed[group.replace("auto", "eager"), name], seconds)
+            eager = timed[group.replace("auto", "eager"), name]
+            ratios[f"{group}, {name}: eager / auto"] = median_ratio(eager, seconds)
     return ratios
 
 

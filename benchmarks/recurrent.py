@@ -27,7 +27,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from common import PEERS, WORK, finish, parser, peer, table, take_cores
+from common import PEERS, WORK, finish, median_ratio, parser, peer, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
@@ -247,22 +247,19 @@ def report(
 
 def ratios_of(options: argparse.Namespace, times: dict[str, list[float]], flop: dict[str, float]) -> dict[str, float]:
     """Speeds of ours divided by OpenNMT-py's; times of ours divided by another's, and their FLOP."""
-
-    def ratio(above: str, below: str) -> float:
-        return statistics.median(a / b for a, b in zip(times[above], times[below], strict=True))
-
     found, rows = {}, []
     for name in (n for n in times if n.startswith("onmt")):
         ours = name.replace("onmt gru", "gru").replace("onmt", "lstm")
         if ours in times:
-            value = found[f"{options.width}: {ours}, tokens/s of ours / OpenNMT-py"] = ratio(name, ours)
+            value = median_ratio(times[name], times[ours])
+            found[f"{options.width}: {ours}, tokens/s of ours / OpenNMT-py"] = value
             rows.append([f"{ours} / {name}", value, flop[ours] / flop[name], "yes" if value >= BAR else "NO"])
     if rows:
         table(["tokens/s", "ratio", "FLOP ratio", f">= {BAR}"], rows)
     rows = []
     for name, others in AGAINST.items():
         for other in (o for o in others if name in times and o in times):
-            time_ratio, flop_ratio = ratio(name, other), flop[name] / flop[other]
+            time_ratio, flop_ratio = median_ratio(times[name], times[other]), flop[name] / flop[other]
             found[f"{options.width}: {name} / {other}, time"] = time_ratio
             found[f"{options.width}: {name} / {other}, FLOP"] = flop_ratio
             rows.append([f"{name} / {other}", time_ratio, flop_ratio, time_ratio / flop_ratio])

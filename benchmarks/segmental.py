@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from common import finish, parser, table, take_cores
+from common import finish, median_ratio, parser, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
@@ -201,17 +201,13 @@ def main() -> None:
     table(["training", "parameters", "pairs/s", "GFLOP/update, plain", "GFLOP/s"], rows)
     ratios = {}
     for name in ("lstm", "pconmt"):
-        ratios[f"training: time, npmt / {name}"] = of_time = ratio(times["npmt"], times[name])
+        ratios[f"training: time, npmt / {name}"] = of_time = median_ratio(times["npmt"], times[name])
         ratios[f"training: FLOP, npmt / {name}"] = of_flop = flop["npmt"] / flop[name]
         said = "" if name != "lstm" else f"; bar {BAR}: {'ok' if of_time <= BAR * of_flop else 'MISSED'}"
         print(f"npmt / {name}: time {of_time:.1f}, FLOP {of_flop:.1f}, time by FLOP {of_time / of_flop:.2f}{said}")
     ratios |= parts(own["npmt"], options.rounds + 1, cost)
     ratios |= searches(options, {name: models[name] for name in ("npmt", "lstm")}, corpus)
     finish("segmental", options, ratios=ratios, figures={"seconds": times, "flop": flop, "forward": cost})
-
-
-def ratio(above: list[float], below: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
 def parts(training: Any, number: int, cost: dict[str, int]) -> dict[str, float]:
@@ -239,7 +235,7 @@ def searches(options: argparse.Namespace, models: dict[str, Any], corpus: Any) -
         times = take_turns(list(searching), options.rounds, work)
         rows = [[name, options.sentences / statistics.median(some)] for name, some in times.items()]
         table([f"search, beam {beam}", "sentences/s"], rows)
-        found[f"search, beam {beam}: time, npmt / lstm"] = ratio(times["npmt"], times["lstm"])
+        found[f"search, beam {beam}: time, npmt / lstm"] = median_ratio(times["npmt"], times["lstm"])
     words = statistics.mean(searching["npmt"].words)
     print(f"npmt writes {words:.2f} words a source position; lstm as many as the references have\n")
     return found

@@ -10,7 +10,6 @@ that, and the cosine of the two, both in the last round.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import finish, parser, table, take_cores
+from common import finish, median_ratio, parser, table, take_cores
 from phrasal import take_turns
 
 QUICK = {"pairs": 4, "settings": ["0.01/-", "0/3", "0/-/10"], "rounds": 1}
@@ -140,7 +139,7 @@ def main() -> None:
     times = take_turns(settings, options.rounds, lambda name, number: work[name].seconds(number))
     exact, rows, ratios = work["0/-"], [], {}
     for text, own in work.items():
-        faster = statistics.median(a / b for a, b in zip(times["0/-"], times[text], strict=True))
+        faster = median_ratio(times["0/-"], times[text])
         distance = float((own.gradient - exact.gradient).norm() / exact.gradient.norm())
         cosine = float(torch.cosine_similarity(own.gradient, exact.gradient, 0))
         rows.append([text, faster, own.loss - exact.loss, distance, cosine])

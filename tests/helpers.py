@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import itertools
+import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phraseloom.phrases.trees import Tree, parse_tree
 from phraseloom.text.tokenizer import Tokenizer
 
 # Seconds after which a process that a test waits for is taken to hang. It ends a broken test; it says nothing about speed.
@@ -47,6 +51,12 @@ def tiny_tokenizer(folder: Path) -> Tokenizer:
     subwords = learn_subwords(LINES, SentencepieceConfig(size=60, byte_fallback=False))
     Tokenizer(TextConfig(), "en", "de", subwords, subwords).save(folder)
     return Tokenizer.load(folder)
+
+
+def treebank_sample(shared: Path) -> list[Tree]:
+    """The trees of the sample of the Penn Treebank; each begins at the start of a line."""
+    text = gzip.decompress((shared / "data" / "ptb_sample_trees" / "wsj_sample.mrg.gz").read_bytes()).decode()
+    return [parse_tree(tree) for tree in re.split(r"^(?=\()", text, flags=re.MULTILINE) if tree.strip()]
 
 
 def tagged_tokenizer(*tags: str) -> Tokenizer:
@@ -95,6 +105,16 @@ def toy_pairs(folder: Path) -> dict[str, list[dict[str, str]]]:
         for language, side in (("en", lines), ("de", [line.upper() for line in lines])):
             (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side))
     return {name: [{"source": f"{name}.en", "target": f"{name}.de"}] for name in ("train", "valid")}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The files of a folder and of the folders in it."""
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def run_records(run: Path) -> list[dict[str, Any]]:
+    """What a run has logged."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
 
 
 def assert_same_end(one: Path, other: Path) -> None:

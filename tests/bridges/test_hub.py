@@ -17,6 +17,7 @@ import yaml
 from tests.bridges import fake_hub
 from tests.bridges.fake_hub import FakeHub
 from tests.golden.make import MODEL
+from tests.helpers import content
 from tests.test_replace import tree
 
 from phraseloom import hub as bridge
@@ -56,10 +57,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
             monkeypatch.setattr(module.time, "sleep", lambda _: None)
         bridge._fetched.cache_clear()
         yield result
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def fails(capsys: pytest.CaptureFixture[str], match: str, *arguments: str, code: int = 1) -> None:

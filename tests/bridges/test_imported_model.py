@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.bridges import marian
 from tests.cli.test_serve import serving
-from tests.helpers import training_in_this_process
+from tests.helpers import run_records, training_in_this_process
 from tests.serving.harness import call
 
 from phraseloom.bridges.from_marian import import_marian
@@ -134,7 +134,7 @@ def test_fine_tuning_and_grafting(here: Path, capsys: pytest.CaptureFixture[str]
         assert run(["train", f"{name}.yaml", "--run", name]) == 0, capsys.readouterr().err
         log = Path(name, "train.log").read_text()
         assert ("grafted   " in log) is (name == "grafted")
-        records = [json.loads(line) for line in Path(name, "metrics.jsonl").read_text().split("\n") if line]
+        records = run_records(Path(name))
         perplexities = [r["validation"]["perplexity"] for r in records if "validation" in r]
         assert perplexities[-1] < perplexities[0]
         starts.append(perplexities[0])

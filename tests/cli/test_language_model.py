@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 import torch
-from tests.helpers import LINES
+from tests.helpers import LINES, run_records
 
 from phraseloom.cli.main import run as phraseloom
 from phraseloom.decoding.generator import TextGenerator
@@ -77,7 +77,7 @@ def generator(lm: Path) -> TextGenerator:
 
 
 def test_training_reports_both_perplexities_and_learns(lm: Path) -> None:
-    records = [json.loads(line) for line in (lm / "run" / "metrics.jsonl").read_bytes().decode().split("\n")[:-1]]
+    records = run_records(lm / "run")
     last = records[-1]["validation"]
     lines = (lm / "valid.txt").read_bytes().decode().split("\n")[:-1]
     words = sum(len(line.split()) for line in lines) + len(lines)
@@ -103,7 +103,7 @@ def test_score_of_lines(command: Command, lm: Path) -> None:
     scored = command("score", lm / "run", "--summary", stdin=lines)
     assert scored.code == 0
     values = [float(v) for v in scored.out.split("\n")[:-1]]
-    validation = json.loads((lm / "run" / "metrics.jsonl").read_bytes().decode().split("\n")[-2])["validation"]
+    validation = run_records(lm / "run")[-1]["validation"]
     assert len(values) == 41 and math.fsum(values) == pytest.approx(-validation["nll"] * validation["tokens"], rel=1e-5)
     per = f"perplexity {validation['perplexity']:.3f} per subword, {validation['word_perplexity']:.3f} per word"
     assert scored.err.startswith("phraseloom score: 41 lines, ") and scored.err.endswith(f"{per}\n")

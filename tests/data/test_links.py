@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.data.test_prepare import content, make
+from tests.data.test_prepare import make
+from tests.helpers import content
 
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.tally import table

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.data.test_prepare import content, make
+from tests.data.test_prepare import make
+from tests.helpers import content
 
 from phraseloom.data.batches import BatchPlan
 from phraseloom.data.corpus import Dataset

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers import content
 
 from phraseloom import files
 from phraseloom.cli.main import run
@@ -59,10 +60,6 @@ def config(root: Path, folder: str = "out", **more: Any) -> DataConfig:
         **more,
     }
     return DataConfig.model_validate(given)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers import content
 
 from phraseloom import files
 from phraseloom.cli.main import run
@@ -56,10 +57,6 @@ def config(tmp_path: Path, **more: Any) -> DataConfig:
 
 def make(tmp_path: Path, *, overwrite: bool = False, **more: Any) -> Report:
     return prepare(config(tmp_path, **more), data_root=tmp_path, overwrite=overwrite)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def decoded(dataset: Dataset, split: str) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers import content
 
 from phraseloom import files
 from phraseloom.config import validate
@@ -168,10 +169,6 @@ def test_duplicates_take_their_phrases_with_them(text: Path, tmp_path: Path) -> 
     sizes_BP = train.phrase_sizes(range(len(train)))
     assert train.info.dropped["duplicate"].pairs >= 60
     assert sizes_BP is not None and (sizes_BP.sum(1) == train.source_lengths + 1).all()
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.mark.parametrize("kind", ["tree", "table"])

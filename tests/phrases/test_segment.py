@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers import treebank_sample
 from tests.reference.algorithm1 import algorithm1
 
 from phraseloom.phrases.segmenters import cut_sizes, fixed_sizes, phrase_length, tree_sizes, with_end
-from phraseloom.phrases.trees import Tree, parse_tree, read_trees, skeleton
+from phraseloom.phrases.trees import Tree, parse_tree, skeleton
 from phraseloom.world.sampling import train_pairs
 
 
@@ -161,7 +162,7 @@ def test_the_trees_of_the_world() -> None:
 
 def test_the_trees_of_the_treebank(shared: Path) -> None:
     draw = random.Random(7)
-    for i, tree in enumerate(read_trees(shared / "data" / "ptb_sample_trees" / "wsj_sample.mrg.gz")):
+    for i, tree in enumerate(treebank_sample(shared)):
         number = len(tree.leaves)
         counts, limit = [1] * number, phrase_length(number + 1)
         if i % 2:

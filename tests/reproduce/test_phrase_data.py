@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from tests import forked
-from tests.helpers import training_in_this_process
+from tests.helpers import run_records, training_in_this_process
 
 from phraseloom.cli.main import run
 from phraseloom.config import validate
@@ -186,8 +186,7 @@ def test_two_commands_give_a_model_with_a_gate(
         longer = ["training.bleu_every=1", "training.max_updates=150", "training.checkpoint_every=150"]
         assert run(["train", str(recipe), *longer]) == 0
         noted = re.search(r"BLEU (\S+) with the gate, (\S+) without it \((nrefs:.*)\)\n", capsys.readouterr().err)
-        logged = (tmp_path / "runs" / "phrases" / "metrics.jsonl").read_text().splitlines()
-        validated = json.loads(logged[-1])["validation"]
+        validated = run_records(tmp_path / "runs" / "phrases")[-1]["validation"]
         assert noted is not None and noted[1] != noted[2] != "0.00"
         assert (noted[2], noted[3]) == (f"{validated['bleu']:.2f}", validated["signature"])
         kept = json.loads((tmp_path / "runs" / "phrases" / "fertility_bleu.json").read_text())

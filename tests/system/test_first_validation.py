@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.helpers import run_records
 
 from phraseloom.cli.main import run as phraseloom
 from phraseloom.decoding.translator import Translator
@@ -35,7 +35,6 @@ def test_a_high_first_perplexity_is_no_divergence(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_bytes(yaml.safe_dump(recipe).encode())
     assert phraseloom(["prepare", str(tmp_path / "recipe.yaml")]) == 0
     assert phraseloom(["train", str(tmp_path / "recipe.yaml"), "--run", str(tmp_path / "run")]) == 0
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    (perplexity,) = [line["validation"]["perplexity"] for line in lines if "validation" in line]
+    (perplexity,) = [r["validation"]["perplexity"] for r in run_records(tmp_path / "run") if "validation" in r]
     vocabulary = Translator.from_pretrained(tmp_path / "run").tokenizer.target.vocabulary
     assert perplexity > 4 * len(vocabulary)

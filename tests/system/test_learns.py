@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers import run_records
 
 from phraseloom.align.links import Gold
 from phraseloom.analysis.alignment import measure
@@ -70,8 +71,7 @@ def trained(folder: Path, path: Path) -> Path:
 
 def logged_bleu(folder: Path) -> float:
     """BLEU of the last validation. The validations before it have left packed copies of other weights."""
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
-    validations = [record["validation"]["bleu"] for record in records if "validation" in record]
+    validations = [record["validation"]["bleu"] for record in run_records(folder) if "validation" in record]
     assert len(validations) > 1 and validations[-1] > 10
     return float(validations[-1])
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
+from tests.helpers import run_records
 from tests.system.test_learns import recipe
 
 from phraseloom.cli.main import run
@@ -26,8 +26,7 @@ def test_copying_is_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path = str(recipe(tmp_path, 5, "copy", max_updates=120, checkpoint_every=60, bleu_every=0, log_every=20))
     assert run(["prepare", path, "--data-root", str(tmp_path)]) == 0
     assert run(["train", path, *MODEL, "--run", str(tmp_path / "run")]) == 0
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_bytes().split(b"\n") if line]
-    losses = [r["loss"] for r in records if "lr" in r]
+    losses = [r["loss"] for r in run_records(tmp_path / "run") if "lr" in r]
     assert losses[-1] < losses[0] / 5
     source = (tmp_path / "test.a").read_bytes().decode().split("\n")[:-1]
     translator = Translator.from_pretrained(tmp_path / "run", beam=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from tests.helpers import run_records
 
 from phraseloom.cli.main import run as phraseloom
 from phraseloom.decoding.translator import Translator
@@ -79,8 +79,7 @@ def test_the_model_reads_subwords_and_writes_words(place: Path) -> None:
 
 
 def test_the_run_knows_its_cosine_loss(place: Path) -> None:
-    records = [json.loads(line) for line in (place / "run" / "metrics.jsonl").read_bytes().splitlines()]
-    values = {r["update"]: r["validation"]["cosine_loss"] for r in records if "validation" in r}
+    values = {r["update"]: r["validation"]["cosine_loss"] for r in run_records(place / "run") if "validation" in r}
     assert set(values) == {3, 6} and all(0 < value < 2 for value in values.values())
     best = min(values, key=lambda update: values[update])
     assert (place / "run" / "best").resolve().name == f"step_{best:08}"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import toy
 import yaml
-from tests.helpers import training_in_this_process
+from tests.helpers import run_records, training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
@@ -63,7 +63,7 @@ def test_a_weighted_run_is_logged_and_resumes_bit_by_bit(tmp_path: Path, capsys:
     log = (tmp_path / "whole" / "train.log").read_text()
     assert "corpus a.en: 60 examples, 30 in an epoch (37.5 %)" in log
     assert "corpus b.en: 20 examples, 50 in an epoch (62.5 %)" in log
-    records = map(json.loads, (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines())
+    records = run_records(tmp_path / "whole")
     assert {record["epoch"] for record in records if "epoch" in record} == {0, 1, 2}
     assert phraseloom(["train", str(recipe), "--run", str(tmp_path / "cut"), "training.max_updates=13"]) == 0
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step_00000013")  # as if killed after update 10
@@ -155,7 +155,7 @@ def test_bleu_of_the_validation_uses_the_tag_of_each_line(tagged: Path) -> None:
     lines = [(folder / name).read_text().splitlines() for name in ("valid.en", "b.en", "valid.de", "b.de")]
     tags = [("<caps>",)] * len(lines[0]) + [("<title>",)] * len(lines[1])
     outputs = _outputs(translator, lines[0] + lines[1], None, tags)
-    records = map(json.loads, (tagged / "metrics.jsonl").read_text().splitlines())
+    records = run_records(tagged)
     logged = [record["validation"]["bleu"] for record in records if "validation" in record][-1]
     assert corpus_bleu(outputs, lines[2] + lines[3])["bleu"] == logged
     assert outputs[: len(lines[0])] == [t.text for t in translator.translate(lines[0], tags=["<caps>"])]
@@ -198,7 +198,7 @@ def test_links_guide_a_run_and_a_head_that_is_missing_is_named(
     assert "this dataset has none" in capsys.readouterr().err
     assert phraseloom(["prepare", str(recipe), data, "--data-root", str(tmp_path), "--overwrite"]) == 0
     assert phraseloom([*train_command, str(tmp_path / "run")]) == 0
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = run_records(tmp_path / "run")
     values = [record["guided"] for record in records if "guided" in record]
     assert len(values) == 20 and values[-1] < values[0]
     for record, weight in zip([r for r in records if "guided" in r], [0.5 ** (n // 8) for n in range(20)], strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,12 @@ import pytest
 import torch
 import toy
 from tests.fake_device import FakeDevice, device, to_device
+from tests.helpers import run_records
 from tests.training.test_loop import poison
 
 from phraseloom.errors import DivergedError, InterruptedRun
 from phraseloom.training import loop
 from phraseloom.training.distributed import World
-
-
-def records(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
 
 
 def numbers(record: dict[str, Any]) -> list[float]:
@@ -31,7 +27,7 @@ def test_the_steps_are_those_of_a_run_that_waits(tmp_path: Path) -> None:
     waiting = toy.finish(tmp_path / "waiting", settings)
     deferred = toy.finish(tmp_path / "deferred", settings, deferred=True)
     torch.testing.assert_close(deferred.flat.data, waiting.flat.data, rtol=1e-5, atol=1e-6)
-    pairs = list(zip(records(tmp_path / "waiting"), records(tmp_path / "deferred"), strict=True))
+    pairs = list(zip(run_records(tmp_path / "waiting"), run_records(tmp_path / "deferred"), strict=True))
     assert len(pairs) > 23
     for one, other in pairs:
         assert one.keys() == other.keys() and one["update"] == other["update"]
@@ -68,7 +64,7 @@ def test_bad_steps_are_skipped_and_do_not_count(tmp_path: Path) -> None:
     assert deferred.state == waiting.state and deferred.state.skipped == 2
     assert deferred.optimizer.count.tolist() == waiting.optimizer.count.tolist() == [10.0]
     torch.testing.assert_close(deferred.flat.data, waiting.flat.data, rtol=1e-5, atol=1e-6)
-    skipped = [[r["update"] for r in records(tmp_path / n) if r.get("skipped")] for n in ("waiting", "deferred")]
+    skipped = [[r["update"] for r in run_records(tmp_path / n) if r.get("skipped")] for n in ("waiting", "deferred")]
     assert skipped == [[3, 4]] * 2
 
 

@@ -15,7 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 import toy
-from tests.helpers import HANGS
+from tests.helpers import HANGS, run_records
 
 from phraseloom.errors import PhraseloomError
 from phraseloom.training import checkpoint, distributed
@@ -166,16 +166,12 @@ def test_whole_run_of_two_processes_is_that_of_one(two: Path, alone: Path) -> No
     assert "2 process(es)" in (two / "said").read_text()
     last = "13/checkpoints/step_00000013/model.safetensors"
     assert distance(tensors(alone / last), tensors(two / last)) <= 1e-4
-    for a, b in zip(records(alone / "13"), records(two / "13"), strict=True):
+    for a, b in zip(run_records(alone / "13"), run_records(two / "13"), strict=True):
         assert a["update"] == b["update"] and a.get("tokens") == b.get("tokens")
         if "loss" in a:
             assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
         else:
             assert a["validation"]["perplexity"] == pytest.approx(b["validation"]["perplexity"], rel=1e-4)
-
-
-def records(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(x) for x in (run / "metrics.jsonl").read_bytes().split(b"\n") if x]
 
 
 @pytest.mark.full
@@ -221,7 +217,7 @@ def test_death_of_a_process_stops_the_others_with_all_saved(tmp_path: Path, vict
     found = checkpoint.newest_whole(tmp_path, lambda _: None)
     assert found is not None and found[1].update >= 10
     if victim == 1:
-        assert found[1].update == max(r["update"] for r in records(tmp_path))
+        assert found[1].update == max(r["update"] for r in run_records(tmp_path))
 
 
 @pytest.mark.full
@@ -315,4 +311,4 @@ def test_a_process_that_hangs_ends_the_run_with_its_rank_and_all_saved(tmp_path:
     _, text = process.communicate(timeout=HANGS)
     assert (process.returncode, "rank 1 hangs or is lost: no sign of life for 60 s" in text) == (1, True), text
     newest = checkpoint.newest_whole(tmp_path, lambda _: None)
-    assert newest is not None and newest[1].update == max(r["update"] for r in records(tmp_path))
+    assert newest is not None and newest[1].update == max(r["update"] for r in run_records(tmp_path))

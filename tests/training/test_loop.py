@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import toy
+from tests.helpers import run_records
 
 from phraseloom.errors import CorruptError, DivergedError, PhraseloomError
 from phraseloom.training import guard, loop
@@ -127,7 +128,7 @@ def test_bad_steps_in_a_row_stop_the_run_with_the_batch_named(tmp_path: Path) ->
     bundle = json.loads((tmp_path / "diverged.json").read_bytes())
     assert bundle["update"] == 10 and bundle["examples"] == [[int(i) for i in b] for b in job.plan.update(9)]
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"], "nothing is saved after"
-    lines = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_bytes().split(b"\n") if x]
+    lines = run_records(tmp_path)
     assert lines[-1] == {**lines[-1], "update": 9, "loss": None, "skipped": True}
 
 
@@ -257,14 +258,14 @@ def test_clipping_of_the_gradient_per_sentence() -> None:
 def test_plateau_lowers_the_learning_rate(tmp_path: Path) -> None:
     schedule = {"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 1}
     toy.finish(tmp_path, toy.config(schedule=schedule), validate=lambda _: {"perplexity": 3.0})
-    lines = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_bytes().split(b"\n") if x]
+    lines = run_records(tmp_path)
     rates = [r["lr"] for r in lines if "lr" in r]
     assert rates == [0.1] * 10 + [0.05] * 5 + [0.025] * 5 + [0.0125] * 3
 
 
 def test_the_toy_learns(tmp_path: Path) -> None:
     toy.finish(tmp_path, toy.config(max_updates=80, checkpoint_every=80, schedule={"kind": "linear", "peak": 0.05}))
-    losses = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_bytes().split(b"\n") if x]
+    losses = run_records(tmp_path)
     assert losses[-1]["validation"]["perplexity"] < 7 < math.exp(losses[0]["nll"])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from tests.helpers import HANGS, training_in_this_process
+from tests.helpers import HANGS, run_records, training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
@@ -81,10 +81,6 @@ def done(place: Path) -> Path:
     return folder
 
 
-def records(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(x) for x in (run / "metrics.jsonl").read_bytes().split(b"\n") if x]
-
-
 def test_a_run_leaves_what_the_manual_says(done: Path) -> None:
     names = {p.name for p in done.iterdir()} - {"curves.png", ".lock"}
     assert names == {
@@ -95,7 +91,7 @@ def test_a_run_leaves_what_the_manual_says(done: Path) -> None:
         "step_00000008",
         "step_00000012",
     ]
-    validations = [r["validation"] for r in records(done) if "validation" in r]
+    validations = [r["validation"] for r in run_records(done) if "validation" in r]
     assert len(validations) == 3 and "bleu" not in validations[0]
     assert 0 <= validations[2]["bleu"] <= 100 and validations[2]["signature"].startswith("nrefs:1|case:mixed|")
     for folder in (done / "best", done / "last", done / "averaged"):
@@ -104,7 +100,7 @@ def test_a_run_leaves_what_the_manual_says(done: Path) -> None:
 
 
 def test_the_examples_of_an_epoch_are_those_of_the_dataset(done: Path) -> None:
-    updates = [r for r in records(done) if "loss" in r]
+    updates = [r for r in run_records(done) if "loss" in r]
     epochs = [sum(r["examples"] for r in updates if r["epoch"] == epoch) for epoch in range(updates[-1]["epoch"])]
     dataset = Dataset.open(load_recipe(done / "config.yaml").data.folder)
     assert epochs and set(epochs) == {len(dataset.split("train"))}
@@ -629,7 +625,7 @@ def test_a_broken_display_does_not_end_a_training(place: Path, tmp_path: Path, e
     log = (run / "train.log").read_bytes().decode()
     assert "finished: 12 updates are done" in log and log.count("update ") >= 12
     assert b"Traceback" not in done.stderr
-    assert len([r for r in records(run) if "loss" in r]) == 12
+    assert len([r for r in run_records(run) if "loss" in r]) == 12
 
 
 def test_a_terminal_that_goes_away_does_not_end_a_training(place: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 from tests.analysis.explain_kinds import joined_tokenizer
-from tests.helpers import assert_same_end, toy_pairs, training_in_this_process
+from tests.helpers import assert_same_end, run_records, toy_pairs, training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
@@ -243,8 +243,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def validations(run: Path) -> dict[int, float]:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return {r["update"]: r["validation"]["perplexity"] for r in records if "validation" in r}
+    return {r["update"]: r["validation"]["perplexity"] for r in run_records(run) if "validation" in r}
 
 
 GRAFT = "model.attention=queryk heterogeneous 1-2 gated"
@@ -326,9 +325,7 @@ def test_the_optimiser_is_taken_over_on_demand(place: Path, tmp_path: Path, trai
     )
     state = json.loads((tmp_path / "run" / "last" / "state.json").read_text())
     assert (state["update"], state["applied"]) == (2, 4)
-    records = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    theirs = [json.loads(x) for x in (place / "plain" / "metrics.jsonl").read_text().splitlines()]
-    rates = [[r["lr"] for r in some if "lr" in r] for some in (records, theirs)]
+    rates = [[r["lr"] for r in run_records(run) if "lr" in r] for run in (tmp_path / "run", place / "plain")]
     assert rates[0] == rates[1][2:4]
     moments = [load_tensors(f / "optimizer.safetensors") for f in (tmp_path / "run/checkpoints/step_00000000", origin)]
     assert all(torch.equal(moments[0][name], moments[1][name]) for name in moments[1])
@@ -351,8 +348,7 @@ def test_a_schedule_that_has_ended_is_refused(
         assert f"set training.schedule.updates to {2 + updates}, or" in said
     assert not (tmp_path / "run" / "config.yaml").exists()
     assert train(tmp_path / "run", *keys, linear, "training.schedule.updates=4") == 0
-    rates = [json.loads(x).get("lr") for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [rate for rate in rates if rate is not None] == pytest.approx([0.01 / 3, 0])
+    assert [r["lr"] for r in run_records(tmp_path / "run") if "lr" in r] == pytest.approx([0.01 / 3, 0])
 
 
 def test_the_origin_is_not_in_the_average(
@@ -372,8 +368,7 @@ def test_a_plateau_is_continued_at_its_rate(place: Path, tmp_path: Path, train: 
     files.write_manifest(origin, files.verify_manifest(place / "plain" / "checkpoints" / "step_00000002"))
     keys = (f"training.start_from={{path: {origin}, optimizer: continue}}", "training.max_updates=1")
     assert train(tmp_path / "run", *keys, "training.schedule={kind: plateau, rate: 0.01}") == 0
-    records = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [r["lr"] for r in records if "lr" in r] == [pytest.approx(0.0025)]
+    assert [r["lr"] for r in run_records(tmp_path / "run") if "lr" in r] == [pytest.approx(0.0025)]
 
 
 def test_new_pieces_of_a_segmental_model_leave_its_marks_the_last() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import toy
+from tests.helpers import run_records
 
 from phraseloom.errors import FileProblem, UsageError
 from phraseloom.training.logbook import Hook, Tracker
@@ -27,7 +27,7 @@ def test_the_function_gets_every_record_of_the_metrics(tmp_path: Path, module: M
     records: list[dict[str, Any]] = []
     module.log = records.append  # type: ignore[attr-defined]
     toy.finish(tmp_path / "run", toy.config(tracker="my_tracker:log", max_updates=12))
-    assert records == [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert records == run_records(tmp_path / "run")
 
 
 def test_an_error_is_logged_once_and_changes_nothing(tmp_path: Path, module: ModuleType) -> None:

@@ -267,7 +267,6 @@ def read_index(folder: Path) -> Index:
 
 
 Ids = npt.NDArray[np.int64]
-SIDES = ("source", "target")
 # The sequences of a pair: the files of their values and of their offsets. The last two are of datasets with source phrases and
 # with word links.
 SEQUENCES = (

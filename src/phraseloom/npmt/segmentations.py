@@ -30,11 +30,6 @@ class Segmentations(NamedTuple):
     forward_BSC: Tensor
 
 
-def can_segment(source_lengths_B: Tensor, target_lengths_B: Tensor, max_segment: int) -> Tensor:
-    """Which pairs have a segmentation: at most `max_segment` target words per source word, (B,)."""
-    return target_lengths_B <= source_lengths_B * max_segment
-
-
 def masked(log_probs_BSCX: Tensor, source_lengths_B: Tensor, target_lengths_B: Tensor) -> Tensor:
     """The log-probabilities in float64: IMPOSSIBLE if a segment leaves its target; padded positions write the empty segment."""
     p = log_probs_BSCX.double().clamp(min=IMPOSSIBLE)

@@ -1,4 +1,4 @@
-r"""Parse trees in Penn Treebank brackets, `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`, on one line or several lines.
+r"""Parse trees in Penn Treebank brackets, `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`, one on a line.
 
 Reading cleans up as usual: traces (`-NONE-`) and nodes without words are left out, function tags are cut (`NP-SBJ-1` → `NP`),
 an unlabelled bracket around one constituent is removed, and words become text (`-LRB-` → `(`, `1\/2` → `1/2`). Nothing
@@ -17,10 +17,8 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from phraseloom.errors import DataError
-from phraseloom.text.lines import MAX_LINE_BYTES, read_lines
 
 TRACE = "-NONE-"
 # The label of a bracket without one.
@@ -136,24 +134,24 @@ def _build(tokens: Iterable[str]) -> list[Tree | None]:
     return trees
 
 
-def parse_tree(line: str, *, file: str | Path | None = None, number: int | None = None) -> Tree:
+def parse_tree(line: str) -> Tree:
     """The single tree of a line, cleaned up. Raises DataError with the column (from 1) of the problem."""
     try:
         trees = _build(_TOKEN.findall(line))
     except IndexError:
         trees = []
     if len(trees) != 1 or trees[0] is None:
-        raise DataError(_problem(line), file=file, line=number)
+        raise DataError(_problem(line))
     return trees[0]
 
 
-def _problem(line: str, *, several: bool = False) -> str:
+def _problem(line: str) -> str:
     """A description of the problem of a line that is not one tree."""
     opened: list[int] = []
     ended = False
     for match in _TOKEN.finditer(line):
         token, column = match[0], match.start() + 1
-        if ended and not several:
+        if ended:
             return f"column {column}: text follows the tree: {line[match.start() :][:20]!r}"
         if token == "(":
             opened.append(column)
@@ -166,31 +164,6 @@ def _problem(line: str, *, several: bool = False) -> str:
     if opened:
         return f"column {opened[-1]}: a bracket is never closed" + (f", nor {len(opened) - 1} more" * (len(opened) > 1))
     return "a tree without words" if ended else "no tree here"
-
-
-def read_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a plain, .gz or .xz file; a tree may span several lines. Raises FileProblem, DataError."""
-    pending: list[str] = []
-    depth = size = first = 0
-    for number, line in enumerate(read_lines(path), start=1):
-        if not pending:
-            first = number
-        pending.append(line)
-        size += len(line)
-        depth += line.count("(") - line.count(")")
-        if depth <= 0 or size > MAX_LINE_BYTES:
-            yield from _several(" ".join(pending), path, first)
-            pending, depth, size = [], 0, 0
-    yield from _several(" ".join(pending), path, first)
-
-
-def _several(text: str, path: str | Path, first: int) -> Iterator[Tree]:
-    try:
-        trees = _build(_TOKEN.findall(text))
-    except IndexError:
-        problem = _problem(text, several=True)
-        raise DataError(f"in the tree that begins here, {problem}", file=path, line=first) from None
-    yield from (tree for tree in trees if tree is not None)
 
 
 def skeleton(tree: Tree) -> tuple[list[str], list[int]]:

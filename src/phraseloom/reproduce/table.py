@@ -21,7 +21,6 @@ from pydantic import Field, model_validator
 from phraseloom.config import Config, Places, Whole, merge, read_yaml, validate
 from phraseloom.errors import UsageError
 
-FORMAT = 1
 RECORD = "step.json"  # of every step, see records.py
 Scale = Literal["tiny", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "small", "paper")

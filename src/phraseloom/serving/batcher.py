@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -25,8 +24,6 @@ from typing import Any, NamedTuple
 
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.message import overloaded
-
-logger = logging.getLogger(__name__)
 
 ShouldCancel = Callable[[], bool]
 # The result of an item that is left for the next batch.

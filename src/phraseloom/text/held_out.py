@@ -26,7 +26,6 @@ import safetensors.numpy
 from phraseloom.files import atomic_write_bytes
 
 FILE = "held_out.safetensors"
-WORDS = 5
 SEPARATING = frozenset("PSZC")  # general categories of Unicode: punctuation, symbols, separators, controls
 
 Hashes = npt.NDArray[np.uint64]

@@ -13,8 +13,8 @@ from pathlib import Path
 from phraseloom.files import atomic_write_bytes
 from phraseloom.reading import inside, read_bounded
 from phraseloom.text.sentencepiece import MAX_MODEL_BYTES, SPACE, open_processor, word_starts
-from phraseloom.text.subwords import UNKNOWN, Flat, flat
-from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from phraseloom.text.subwords import Flat, flat, shown_pieces
+from phraseloom.text.vocabulary import BOS, EOS, PAD, Vocabulary
 
 
 class MarianSubwords:
@@ -66,8 +66,7 @@ class MarianSubwords:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line of ids; special ids are left out, an unknown piece becomes U+2047."""
-        names = [UNKNOWN if i == UNK else self.vocabulary.piece(i) for i in ids if i not in (PAD, BOS, EOS)]
-        return self.undo(names)
+        return self.undo(shown_pieces(self.vocabulary, ids))
 
     def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
         """For each id, whether a word begins with it; a space before the word belongs to it."""

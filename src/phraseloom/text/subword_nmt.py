@@ -21,8 +21,8 @@ from phraseloom.errors import CorruptError, DataError, ModelError
 from phraseloom.files import atomic_write_bytes
 from phraseloom.options.text import SubwordNmtConfig
 from phraseloom.reading import inside, read_bounded
-from phraseloom.text.subwords import ESCAPE, UNKNOWN, Flat, flat
-from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from phraseloom.text.subwords import ESCAPE, Flat, flat, shown_pieces
+from phraseloom.text.vocabulary import SPECIALS, Vocabulary
 
 SEPARATOR = "@@"
 END = "</w>"
@@ -115,8 +115,7 @@ class SubwordNmt:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line of ids; special ids are left out, an unknown piece becomes U+2047."""
-        names = [UNKNOWN if i == UNK else self.vocabulary.piece(i) for i in ids if i not in (PAD, BOS, EOS)]
-        return self.undo(names)
+        return self.undo(shown_pieces(self.vocabulary, ids))
 
     def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
         """For each id, whether a word begins with it: the first, and each after a piece without `@@`."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from phraseloom.text.vocabulary import Vocabulary
+from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 # A private-use character that opens an escape; in text it is escaped itself.
 ESCAPE = "\ue581"
@@ -28,6 +28,11 @@ def flat(lines: Sequence[Sequence[int]]) -> Flat:
     """The ids of lines as two arrays."""
     lengths = np.fromiter(map(len, lines), np.int32, len(lines))
     return np.fromiter(chain.from_iterable(lines), np.int32, int(lengths.sum())), lengths
+
+
+def shown_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[str]:
+    """The pieces of ids without special ones; an unknown piece is U+2047."""
+    return [UNKNOWN if i == UNK else vocabulary.piece(i) for i in ids if i not in (PAD, BOS, EOS)]
 
 
 class Subwords(Protocol):

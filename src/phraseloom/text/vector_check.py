@@ -31,7 +31,6 @@ from phraseloom.text.vectors import mean_cosine, read_tokens, read_vectors
 from phraseloom.text.vocabulary import SPECIALS
 from phraseloom.text.word_vectors import ROWS, learn_transform, principal_components, random_table, unit
 
-UNKNOWN = -1
 LINE_TOKENS = 100  # of each line that are read
 LINES = 50_000  # of a text that are read for the test
 HELD_OUT = 10  # each tenth line gives contexts, the others give counts
@@ -284,7 +283,7 @@ class TrigramModel:
 
     c counts in the text, n(h) is the number of different tokens after h. Without a token, p(w) = c(w) / c.
 
-    It counts lines of ids 0 … size - 1; `UNKNOWN` is any other token, which is a context but never predicted.
+    It counts lines of ids 0 … size - 1; -1 is any other token, which is a context but never predicted.
 
     Memory: 16 bytes for each different pair and triple of tokens.
     """

@@ -37,10 +37,10 @@ from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import atomic_write_bytes, json_bytes, read_json
 from phraseloom.options.text import RandomVectors, WordsConfig
 from phraseloom.reading import MIB, inside, read_header
-from phraseloom.text.subwords import ESCAPE, UNKNOWN, Flat, flat
+from phraseloom.text.subwords import ESCAPE, Flat, flat, shown_pieces
 from phraseloom.text.vector_check import VectorCoverage
 from phraseloom.text.vectors import read_tokens
-from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 from phraseloom.text.word_vectors import RowTransform, random_table, table_of
 
 JOINER = "_"
@@ -197,8 +197,7 @@ class Words:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line of ids with phrases joined; special ids are left out, an unknown word becomes U+2047."""
-        names = [UNKNOWN if i == UNK else self.vocabulary.piece(i) for i in ids if i not in (PAD, BOS, EOS)]
-        return self.undo(names)
+        return self.undo(shown_pieces(self.vocabulary, ids))
 
     def word_starts(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[bool]:
         """For each id, whether a word begins with it: true for all but PAD, BOS and EOS."""

@@ -9,7 +9,7 @@ translations are shown.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
@@ -304,9 +304,6 @@ def _reached(key: str, curve: LearningCurve, other: LearningCurve) -> ReachedVal
     return ReachedValue(value=sign * target, update=next((u for u, v in points if sign * v <= target), None))
 
 
-BY = ("chrf", "log-prob")
-
-
 @dataclass(frozen=True)
 class SystemSide:
     """The translations of one system, run by run, with log-probabilities (of the reference, else of its own lines).
@@ -318,7 +315,6 @@ class SystemSide:
     runs: Sequence[Sequence[str]]
     log_probs: Sequence[Sequence[float]] = ()
     phrases: Sequence[str] | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def sentence_chrf(lines: Sequence[str], references: Sequence[str]) -> list[float]:
