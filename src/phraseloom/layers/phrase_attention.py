@@ -116,7 +116,8 @@ class PhraseAttention(nn.Module):
         of_itself = same(query, key)
         if not of_itself and self.needs_distances:
             raise UsageError(
-                "relative scores are for self-attention", hint="pass the same tensor as query, key and value"
+                "relative scores are for self-attention",
+                hint="pass the same tensor as query, key and value; `where` of replace_attention can leave other layers out",
             )
         x, memory, key_padding_mask = self._batched(query, key, value, key_padding_mask)
         sizes = {"batch": len(x), "heads": self.num_heads, "queries": x.shape[1], "keys": memory.shape[1]}
