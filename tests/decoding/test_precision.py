@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from phraseloom.models import tasks
 from phraseloom.models.device import arithmetic
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.phrases.segmenters import FixedSegmenter
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +57,23 @@ LENGTH = {"factor": 0.0, "constant": 6}
 def test_compiled_kernels_have_one_precision() -> None:
     with pytest.raises(ValueError, match="bf16 is for torch, and kernels is native"):
         DecodingConfig(precision="bf16", kernels="native")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_stream_has_the_alignments_of_translate(precision: Any, tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(tmp_path)
+    torch.manual_seed(2)
+    shape = {"width": 32, "heads": 4, "ffn_width": 32, "phrases": {"glance": "max", "attention": "softmax"}}
+    model = tasks.build(ModelConfig.model_validate(shape), tokenizer)
+    config, segmenter = DecodingConfig(beam=1, kernels="eager", workers=1), FixedSegmenter(max_tokens=3, floor=3)
+    translator = Translator(model, tokenizer, config, segmenter=segmenter)
+    options = {"precision": precision, "alignments": True, "max_length": LENGTH}
+    steps = translator.stream(LINES[0], **options)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value
+            break
+    [expected] = translator.translate(LINES[:1], **options)
+    assert found.alignment and found.alignment == expected.alignment

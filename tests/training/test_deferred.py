@@ -120,3 +120,21 @@ def test_a_device_is_waited_for_once_in_log_every_updates() -> None:
         assert job.state.update == job.state.applied == 10
         assert not torch.equal(job.flat.data.inner, before)
         assert dict(fake.synchronisations) == {"training/loop.py:settle to the host": 2}
+
+
+def test_several_processes_ask_each_other_for_a_signal_long_before_a_line_of_the_log(tmp_path: Path) -> None:
+    settings = toy.config(log_every=10**4, checkpoint_every=10**4, max_updates=10**4, batch_tokens=5)
+    job = toy.make(tmp_path, settings, deferred=True)
+    job.state.validated = -1
+
+    def settled(world: World) -> list[int]:
+        job.world, found = world, []
+        for job.state.update in range(1, 41):
+            if loop._must_settle(job):
+                found.append(job.state.update)
+        return found
+
+    ends = settled(World())
+    assert len(ends) < 40 / loop.SIGNAL_EVERY
+    assert set(settled(World(0, 2))) == {*ends, *range(loop.SIGNAL_EVERY, 41, loop.SIGNAL_EVERY)}
+    job.close()

@@ -126,6 +126,7 @@ def _steps(
             with arithmetic(config.precision, device):
                 tokens = next(steps)
         except StopIteration as last:
-            [result] = link_pieces(model, tokenizer, [piece], last.value, memory, config, alignments=alignments)
+            with arithmetic(config.precision, device):
+                [result] = link_pieces(model, tokenizer, [piece], last.value, memory, config, alignments=alignments)
             return result
         yield int(tokens[0])

@@ -6,7 +6,8 @@ the cut into micro-batches does not change the step (beyond rounding), nor does 
 bit, see `distributed.py`). Dropout of a micro-batch is seeded by (seed, update, index).
 
 The host decides about every update on CPUs. A device decides by itself, and the host does not wait for it: it learns the
-numbers of the updates when it writes a line of the log, before checkpoints and at the ends of epochs (`settle`).
+numbers of the updates when it writes a line of the log, before checkpoints and at the ends of epochs (`settle`); several
+processes also every `SIGNAL_EVERY` updates, for a signal that one of them got.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
 
 DROPOUT_STREAM = 2
+SIGNAL_EVERY = 10  # updates after which several processes with devices ask each other for a signal
 
 
 class ValidationInterrupted(Exception):
@@ -200,7 +202,8 @@ def _must_settle(job: TrainingJob) -> bool:
     if not job.deferred or follows_a_checkpoint or job.state.bad_in_a_row or (job.stop.is_set and job.world.size == 1):
         return True
     config = job.config
-    ends = (config.log_every, config.checkpoint_every, job.plan.updates_per_epoch, config.max_updates)
+    meetings = SIGNAL_EVERY if job.world.size > 1 else None
+    ends = (config.log_every, config.checkpoint_every, job.plan.updates_per_epoch, config.max_updates, meetings)
     return any(end and job.position % end == 0 for end in ends)
 
 
