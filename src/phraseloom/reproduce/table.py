@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from phraseloom.config import Config, Places, Whole, merge, read_yaml, validate
 from phraseloom.errors import UsageError
 
+FORMAT = 1  # of a table; see `TableConfig.format` and docs/file_formats.md
 RECORD = "step.json"  # of every step, see records.py
 Scale = Literal["tiny", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "small", "paper")
