@@ -42,10 +42,15 @@ def test_a_changed_weight_is_not_the_packed_one() -> None:
         assert torch.equal(layer(x), expected)
 
 
-def test_a_packed_model_still_trains_and_scores() -> None:
+def tiny_model() -> tuple[Any, Any]:
+    """A model, and a batch of two pairs."""
     torch.manual_seed(0)
     model = build_model(ModelConfig.model_validate({"preset": "tiny"}), 30, 30).eval()
-    batch = make_batch([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
+    return model, make_batch([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
+
+
+def test_a_packed_model_still_trains_and_scores() -> None:
+    model, batch = tiny_model()
     before = model.score(batch)
     pack_for_inference(model)
     with torch.inference_mode():
@@ -63,9 +68,7 @@ def test_other_types_are_left_alone() -> None:
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.parametrize("searched", [False, True])
 def test_a_packed_model_can_be_copied(again: Callable[[Any], Any], searched: bool) -> None:
-    torch.manual_seed(0)
-    model = build_model(ModelConfig.model_validate({"preset": "tiny"}), 30, 30).eval()
-    batch = make_batch([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
+    model, batch = tiny_model()
     expected = model.score(batch)
     pack_for_inference(model)
     with torch.inference_mode(searched):
@@ -76,9 +79,7 @@ def test_a_packed_model_can_be_copied(again: Callable[[Any], Any], searched: boo
 
 
 def test_a_packed_model_becomes_float64() -> None:
-    torch.manual_seed(0)
-    model = build_model(ModelConfig.model_validate({"preset": "tiny"}), 30, 30).eval()
-    batch = make_batch([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
+    model, batch = tiny_model()
     expected = model.score(batch)
     pack_for_inference(model)
     model.double()
