@@ -220,6 +220,72 @@ def test_death_of_a_process_stops_the_others_with_all_saved(tmp_path: Path, vict
         assert found[1].update == max(r["update"] for r in run_records(tmp_path))
 
 
+ON_GPUS = PROGRAM.with_name("toy_on_gpus.py")
+
+
+def begin_on_gpus(run: Path, **env: str) -> tuple[subprocess.Popen[str], list[str]]:
+    """Two processes of an endless run that wait as on GPUs, and their numbers."""
+    line = [sys.executable, str(ON_GPUS), str(run), json.dumps({"max_updates": 10**6, "processes": 2})]
+    process = subprocess.Popen(
+        line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
+    )
+    assert process.stdout is not None
+    word, *pids = process.stdout.readline().split()
+    assert word == "running" and len(pids) == 2
+    return process, pids
+
+
+def said_at_the_end(process: subprocess.Popen[str], pids: list[str]) -> str:
+    """What a run that fails printed; both of its processes are gone by then."""
+    try:
+        _, said = process.communicate(timeout=HANGS)
+    finally:
+        left = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+        for pid in left:
+            os.kill(int(pid), signal.SIGKILL)
+    assert (process.returncode, left) == (1, [])
+    return said
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_a_process_on_gpus_ends_the_others(tmp_path: Path, rank: int) -> None:
+    """Though they wait for it without end, and it would wait for them to leave the group."""
+    said = said_at_the_end(*begin_on_gpus(tmp_path, TOY_OUT_OF_MEMORY=str(rank)))
+    assert "out of memory" in said
+    assert ("lost another training process (rank 1: out of memory" in said) == (rank == 1)
+
+
+def test_death_of_a_process_on_gpus_ends_the_others(tmp_path: Path) -> None:
+    process, pids = begin_on_gpus(tmp_path)
+    wait_for(tmp_path / "metrics.jsonl", 15)
+    os.kill(int(pids[1]), signal.SIGKILL)
+    said = said_at_the_end(process, pids)
+    assert (
+        "phraseloom train: lost another training process (rank 1, killed by signal 9); run the same command again"
+        in said
+    )
+
+
+@pytest.mark.full
+def test_a_suspended_process_on_gpus_ends_the_others(tmp_path: Path) -> None:
+    process, pids = begin_on_gpus(tmp_path, PHRASELOOM_HANG_SECONDS="20")
+    wait_for(tmp_path / "metrics.jsonl", 15)
+    os.kill(int(pids[1]), signal.SIGSTOP)
+    assert "lost another training process (rank 1, without a sign of life)" in said_at_the_end(process, pids)
+
+
+def test_a_run_on_gpus_that_is_over_ends_well(tmp_path: Path) -> None:
+    """And so does one that a signal stops: a process that has left is not lost, whatever its exit code."""
+    line = [sys.executable, str(ON_GPUS), str(tmp_path / "whole"), json.dumps({**WHOLE, "processes": 2})]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=HANGS)
+    assert (done.returncode, "lost" in done.stderr) == (0, False), done.stderr
+    process, _ = begin_on_gpus(tmp_path / "stopped")
+    wait_for(tmp_path / "stopped" / "metrics.jsonl", 15)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=HANGS)
+    assert (process.returncode, "lost" in said) == (3, False), said
+
+
 @pytest.mark.full
 def test_under_torchrun(tmp_path: Path, alone: Path) -> None:
     before = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

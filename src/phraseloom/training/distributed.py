@@ -4,7 +4,8 @@ Every process has the whole model. All numbers that affect decisions (sums of lo
 same bits in every process, so all processes take the same steps and decisions without a master.
 
 `phraseloom train` (`launch`), `torchrun` or `srun` (`launcher.py`) starts the processes. Local ones use the loopback interface
-only. If one dies, the others see its connections close; if one hangs, `watch.py` says so. Both end the run with an error.
+only. If one dies, the others see its connections close; if one hangs, `watch.py` says so. Both end the run with an error. On
+GPUs, where no connection tells of a loss and the main thread waits for the device, the thread of `watch.py` ends the process.
 
 **The sum of gradients** is taken in the order of the micro-batches, ((g_0 + g_1) + g_2) + …, so on CPUs the number of
 processes does not change a bit of it. Processes take micro-batches in rounds: micro-batch i goes to process i mod P, in round
@@ -37,7 +38,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from phraseloom.errors import DivergedError, InterruptedRun, PhraseloomError, UsageError
+from phraseloom.errors import DivergedError, InterruptedRun, PhraseloomError, UsageError, escape_controls
 from phraseloom.files import available_cores
 from phraseloom.options.training import TrainingConfig
 from phraseloom.parent import PARENT, end_with_parent
@@ -164,7 +165,7 @@ class OverlappedGradient:
 def share_gradient(world: Any, length: int) -> SharedGradient | None:
     """A common block for float32 gradients of this length, or None if that is impossible (other systems, several machines,
     GPUs, missing rights); the same answer in all processes."""
-    if world.size == 1 or not world.one_machine or world.device.type != "cpu":
+    if world.size == 1 or not world.one_machine or world.on_gpus:
         return None
     token = torch.zeros(1)
 
@@ -240,6 +241,7 @@ class World:
         self.watch: Watch | None = None
         self.launched = False  # by torchrun or srun, which also end the processes
         self._hangs = False
+        self._failed_with: int | None = None  # the exit code of the error that ends this process
         self._shared: SharedGradient | None = None
         self._exchanged: ExchangedGradient | None = None
         self._overlapped: OverlappedGradient | None = None
@@ -249,6 +251,11 @@ class World:
         """Whether this process writes files and logs."""
         return self.rank == 0
 
+    @property
+    def on_gpus(self) -> bool:
+        """Whether processes exchange tensors with NCCL, which does not notice that one is lost, and waits on the device."""
+        return self.device.type != "cpu"
+
     def sum_(self, tensor: Tensor) -> Tensor:
         """Add up `tensor` over all processes, in place; the same bits everywhere."""
         if self.size > 1:
@@ -257,9 +264,9 @@ class World:
 
     def wait_for(self, work: Any) -> None:
         """Wait for an operation of all processes. Raises LostProcess, with the rank, if one has died or hangs."""
-        watch = self.watch
+        watch = None if self.on_gpus else self.watch
         try:
-            if watch is None or self.device.type != "cpu":
+            if watch is None:
                 work.wait()
                 return
             watch.waiting = True
@@ -292,7 +299,7 @@ class World:
         self._shared = share_gradient(self, like.numel()) if like.dtype == torch.float32 else None
         if self._shared is not None:
             return self._shared.own.zero_()
-        if self.size > 1 and self.device.type == "cpu":
+        if self.size > 1 and not self.on_gpus:
             self._exchanged = ExchangedGradient(self, like.numel())
         return torch.zeros_like(like)
 
@@ -317,7 +324,7 @@ class World:
             if last:
                 self._overlapped.finish()
             return
-        if self.device.type != "cpu":
+        if self.on_gpus:
             if last:
                 self.sum_(gradient)
             return
@@ -384,41 +391,64 @@ class World:
 
     def _dead(self) -> str:
         """The rank of a process that has died and why, as far as this process can find out in a few seconds."""
-        interval = self.watch.interval if self.watch is not None else 0.0
-        deadline = time.monotonic() + max(2.0, 4 * interval if not self.children else 0.0)
+        if self.store is None:
+            return ""
+        interval = self.watch.interval if self.watch is not None and not self.children else 0.0
+        deadline = time.monotonic() + max(2.0, 4 * interval)
         with contextlib.suppress(RuntimeError):
-            if self.store is not None:
-                self.store.set(f"left {self.rank}", "")
+            self.store.set(f"left {self.rank}", "")
             while time.monotonic() < deadline:
-                for rank in range(self.size) if self.store is not None else ():
-                    if rank != self.rank and self.store.check([f"error {rank}"]):
-                        return f" (rank {rank}: {self.store.get(f'error {rank}').decode()})"
-                for rank, child in enumerate(self.children, 1):
-                    code = child.poll()
-                    if code not in (None, 0):
-                        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-                        return f" (rank {rank}, {how})"
-                if self.watch is not None and not self.children:
-                    silent = self.watch.lost(2.5 * self.watch.interval)
-                    silent = [r for r in silent if not self.store.check([f"left {r}"])]
-                    if silent:
-                        return f" (rank {', '.join(map(str, silent))}, without a sign of life)"
+                if why := self._why_lost(self.store, 2.5 * interval or None):
+                    return f" ({why})"
                 time.sleep(0.05)
             return ""
         return " (rank 0, whose store does not answer)"
+
+    def _why_lost(self, store: Any, patience: float | None = None) -> str:
+        """The rank of a process that has failed or is lost, and why, or "". A process that left the group is neither."""
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        for rank in others:
+            if store.check([f"error {rank}"]):
+                return f"rank {rank}: {store.get(f'error {rank}').decode()}"
+        stayed = [rank for rank in others if not store.check([f"left {rank}"])]
+        for rank, child in enumerate(self.children, 1):
+            if rank in stayed and (code := child.poll()) not in (None, 0):
+                return f"rank {rank}, " + (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+        silent = [rank for rank in self.watch.lost(patience) if rank in stayed] if self.watch is not None else []
+        return f"rank {', '.join(map(str, silent))}, without a sign of life" if silent else ""
+
+    def leave_if_lost(self, store: Any) -> None:
+        """End this process, with an error, if another one has failed or is lost; for the thread of the watch, on GPUs.
+
+        The main thread may wait for it without end, so nothing can be saved. `store`: the thread's own connection.
+        """
+        try:
+            why = self._why_lost(store)
+        except RuntimeError:
+            why = "rank 0, whose store does not answer"
+        if why and self._failed_with is None:
+            if not is_child():  # the first process reports it
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    said = f"lost another training process ({why}); run the same command again"
+                    sys.stderr.write(f"phraseloom train: {escape_controls(said)}\n")
+            self._end_children(0)
+            _exit_now(LostProcess.exit_code)
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
         """Leave the error of a child for the first process, which alone says what happened: LostProcess in its place."""
         try:
             yield
-        except (DivergedError, InterruptedRun, LostProcess):
+        except (DivergedError, InterruptedRun):  # of all processes
             raise
-        except PhraseloomError as error:
-            if self.first or self.store is None:
+        except BaseException as error:
+            self._failed_with = getattr(error, "exit_code", 1)
+            if self.store is None or isinstance(error, LostProcess):
                 raise
             with contextlib.suppress(RuntimeError):
-                self.store.set(f"error {self.rank}", str(error))
+                self.store.set(f"error {self.rank}", str(error) or type(error).__name__)
+            if self.first or not isinstance(error, PhraseloomError):
+                raise
             raise LostProcess(str(error)) from error
 
     def kill_children(self) -> None:
@@ -428,28 +458,40 @@ class World:
 
     def close(self) -> None:
         """Leave the group; children that are still there after a while are ended."""
-        if self.watch is not None:
-            self.watch.stop()
-        if self._hangs:
-            self.kill_children()
-            if not self.children:  # on another machine, and leaving the group would wait for it
-                atexit.register(_exit_now)
+        failed = self._failed_with if self.on_gpus and self.size > 1 else None
+        if self._hangs or failed is not None:
+            self._stop_watch()
+            self._end_children(0)
+            if not self.children or failed is not None:  # leaving the group would wait for the others
+                atexit.register(_exit_now, LostProcess.exit_code if failed is None else failed)
                 return
+        if self.store is not None:
+            with contextlib.suppress(RuntimeError):
+                self.store.set(f"left {self.rank}", "")
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
+        self._stop_watch()
+        self._end_children(10)
+
+    def _end_children(self, seconds: float) -> None:
+        """Wait for the other local processes; end those that are still there after this time."""
         for child in self.children:
             try:
-                child.wait(10)
+                child.wait(seconds)
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
 
+    def _stop_watch(self) -> None:
+        if self.watch is not None:
+            self.watch.stop()
 
-def _exit_now() -> None:
+
+def _exit_now(code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(LostProcess.exit_code)
+    os._exit(code)
 
 
 def launch(config: TrainingConfig, command: Sequence[str] | None = None, *, pieces: int | None = None) -> World:
@@ -638,7 +680,9 @@ def _start_group(world: World, store: Any, address: tuple[str, int], prefix: str
     dist.all_reduce(torch.zeros(1, device=world.device))  # the meeting itself, where connections are made late
     dist.distributed_c10d._set_pg_timeout(WAIT, dist.group.WORLD)
     connection = _connect(*address, world.size)
-    world.watch = Watch(dist.PrefixStore(prefix, connection) if prefix else connection, world.rank, world.size).start()
+    connection = dist.PrefixStore(prefix, connection) if prefix else connection
+    world.watch = Watch(connection, world.rank, world.size, check=world.leave_if_lost if world.on_gpus else None)
+    world.watch.start()
 
 
 def _share_cores(processes: int) -> None:

@@ -3,7 +3,8 @@
 A thread of every process counts up every `BEAT_SECONDS` and writes the count to the common store, if the main thread has used
 processor time since, or is waiting for the others. The count of a process stops when its machine is lost, when it is
 suspended, and when its main thread is stuck (a disk that does not answer). The others see a count that has not changed for
-`hang_seconds()` of their own time.
+`hang_seconds()` of their own time. On GPUs the main thread may use no processor time while it waits, so there the count only
+stops with the machine or the process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,12 @@ class Watch:
     """The thread that counts for this process and looks at the counts of the others.
 
     `store`: a connection that nothing else uses. Every process has to have called `Watch.enter` before one is started.
+    `check`: called with it after every look and when it no longer answers. With it, the main thread always counts as waiting.
     """
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        self.waiting = False  # the main thread waits for other processes
+    def __init__(self, store: Any, rank: int, size: int, check: Callable[[Any], None] | None = None) -> None:
+        self.waiting = check is not None  # the main thread waits for other processes
+        self._check = check
         self.interval = max(BEAT_SECONDS, size / 32)  # so that a large run does not flood the store
         self.patience = max(hang_seconds(), 2 * self.interval)
         self.beats = BeatLog(2 * self.interval)
@@ -102,9 +105,15 @@ class Watch:
                 self._store.set(_key(self._rank), str(count))
                 values = self._store.multi_get([_key(rank) for rank in others])
             except RuntimeError:  # the store is gone: `lost` says so
+                if self._check is not None and not self._stop.wait(
+                    2 * self.interval
+                ):  # this process may be ending as well
+                    self._check(self._store)
                 return
             self.beats.look(dict(zip(others, values, strict=True)), time.monotonic())
             self._looked = time.monotonic()
+            if self._check is not None:
+                self._check(self._store)
 
     def lost(self, patience: float | None = None) -> list[int]:
         """The ranks without a sign of life for `patience` seconds (default: `hang_seconds()`).
