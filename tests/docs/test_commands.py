@@ -86,6 +86,7 @@ NOT_RUN = {
     "docs/experiments/032-tempered-gate.md": NEEDS_CORPORA,
     "docs/experiments/033-tatoeba-seeds.md": NEEDS_CORPORA,
     "docs/experiments/034-french-seeds.md": NEEDS_CORPORA,
+    "docs/experiments/035-tatoeba-long.md": NEEDS_CORPORA,
     "docs/experiments/016-post-norm.md": NEEDS_CORPORA,
     "docs/experiments/017-language-model.md": NEEDS_CORPORA,
     "docs/experiments/018-phrase-choices.md": NEEDS_CORPORA,

@@ -58,6 +58,7 @@ TABLES = {
         "multi30k",
         "tatoeba",
         "tatoeba-seeds",
+        "tatoeba-long",
         "french",
         "french-seeds",
         "converged",
