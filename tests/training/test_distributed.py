@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -221,14 +222,29 @@ def test_death_of_a_process_stops_the_others_with_all_saved(tmp_path: Path, vict
 
 
 ON_GPUS = PROGRAM.with_name("toy_on_gpus.py")
+ENDLESS: dict[str, Any] = {"max_updates": 10**6, "processes": 2}
+
+
+def start_on_gpus(run: Path, keys: dict[str, Any], **env: str) -> subprocess.Popen[str]:
+    """A process of a run whose processes wait as on GPUs."""
+    line = [sys.executable, str(ON_GPUS), str(run), json.dumps(keys)]
+    env = {**os.environ, **env}
+    return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+
+def start_launched_on_gpus(run: Path, keys: dict[str, Any], **env: str) -> list[subprocess.Popen[str]]:
+    """Both processes of such a run, as `srun` starts them: the first has the store."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    env |= {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1"}
+    env |= {"SLURM_STEP_NODELIST": "127.0.0.1", "MASTER_PORT": port}
+    return [start_on_gpus(run, keys, SLURM_PROCID=rank, SLURM_LOCALID=rank, **env) for rank in ("0", "1")]
 
 
 def begin_on_gpus(run: Path, **env: str) -> tuple[subprocess.Popen[str], list[str]]:
-    """Two processes of an endless run that wait as on GPUs, and their numbers."""
-    line = [sys.executable, str(ON_GPUS), str(run), json.dumps({"max_updates": 10**6, "processes": 2})]
-    process = subprocess.Popen(
-        line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
-    )
+    """Two processes of an endless run, and their numbers."""
+    process = start_on_gpus(run, ENDLESS, **env)
     assert process.stdout is not None
     word, *pids = process.stdout.readline().split()
     assert word == "running" and len(pids) == 2
@@ -244,7 +260,7 @@ def said_at_the_end(process: subprocess.Popen[str], pids: list[str]) -> str:
         for pid in left:
             os.kill(int(pid), signal.SIGKILL)
     assert (process.returncode, left) == (1, [])
-    return said
+    return str(said)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -266,6 +282,33 @@ def test_death_of_a_process_on_gpus_ends_the_others(tmp_path: Path) -> None:
     )
 
 
+def test_an_error_of_nccl_ends_the_others(tmp_path: Path) -> None:
+    """Though the process that has it leaves the group, as one does that has lost another."""
+    said = said_at_the_end(*begin_on_gpus(tmp_path, TOY_EXCHANGE_FAILS="1"))
+    assert "(rank 1: the exchange of tensors failed: NCCL error: unhandled system error" in said
+
+
+def test_a_first_process_that_hangs_with_its_store_ends_the_others(tmp_path: Path) -> None:
+    first, second = start_launched_on_gpus(tmp_path, ENDLESS, PHRASELOOM_HANG_SECONDS="10")
+    try:
+        wait_for(tmp_path / "metrics.jsonl", 15)
+        first.send_signal(signal.SIGSTOP)
+        _, said = second.communicate(timeout=HANGS)
+        assert second.returncode == 1
+        assert "lost another training process (rank 0, whose store does not answer)" in said
+    finally:
+        for process in (first, second):
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.full
+def test_a_process_that_leaves_after_the_first_one_ends_well(tmp_path: Path) -> None:
+    both = start_launched_on_gpus(tmp_path, {**WHOLE, "processes": 2}, TOY_LEAVES_LATE="1")
+    said = [process.communicate(timeout=HANGS)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+
+
 @pytest.mark.full
 def test_a_suspended_process_on_gpus_ends_the_others(tmp_path: Path) -> None:
     process, pids = begin_on_gpus(tmp_path, PHRASELOOM_HANG_SECONDS="20")
@@ -276,9 +319,9 @@ def test_a_suspended_process_on_gpus_ends_the_others(tmp_path: Path) -> None:
 
 def test_a_run_on_gpus_that_is_over_ends_well(tmp_path: Path) -> None:
     """And so does one that a signal stops: a process that has left is not lost, whatever its exit code."""
-    line = [sys.executable, str(ON_GPUS), str(tmp_path / "whole"), json.dumps({**WHOLE, "processes": 2})]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=HANGS)
-    assert (done.returncode, "lost" in done.stderr) == (0, False), done.stderr
+    process = start_on_gpus(tmp_path / "whole", {**WHOLE, "processes": 2})
+    _, said = process.communicate(timeout=HANGS)
+    assert (process.returncode, "lost" in said) == (0, False), said
     process, _ = begin_on_gpus(tmp_path / "stopped")
     wait_for(tmp_path / "stopped" / "metrics.jsonl", 15)
     process.send_signal(signal.SIGTERM)

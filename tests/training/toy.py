@@ -176,7 +176,7 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
             if world.first:
                 files.atomic_write_bytes(run / "gradient", safetensors.torch.save({"gradient": job.flat.grad}))
         except PhraseloomError as error:
-            if distributed.is_child() and isinstance(error, distributed.LostProcess):
+            if distributed.is_child() and isinstance(error, distributed.LostProcess) and not error.of_first:
                 return error.exit_code
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             return error.exit_code

@@ -4,11 +4,14 @@ NCCL only queues an operation. The main thread then waits for the device, which 
 or not; leaving the group waits for all of them too. Here such a wait looks for keys of the common store.
 
 python toy_on_gpus.py RUN JSON-of-training-keys
+
+TOY_EXCHANGE_FAILS=1: NCCL reports an error to this rank. TOY_LEAVES_LATE=1: it needs seconds more than the others to leave.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -20,6 +23,7 @@ import toy
 from phraseloom.training import distributed
 
 World = distributed.World
+wait_for_gloo = World.wait_for
 worlds: list[distributed.World] = []
 count = 0
 
@@ -32,11 +36,21 @@ def meet(what: str) -> None:
         time.sleep(0.005)
 
 
+class Broken:
+    """An operation that NCCL reports as failed."""
+
+    def wait(self) -> None:
+        """Raise what torch does."""
+        raise RuntimeError("NCCL error: unhandled system error")
+
+
 def wait_for(self: distributed.World, work: Any) -> None:
     """`World.wait_for` in the place of NCCL."""
     global count
     if worlds:
         count += 1
+        if count == 40 and os.environ.get("TOY_EXCHANGE_FAILS") == str(self.rank):
+            wait_for_gloo(self, Broken())
         meet(str(count))
     work.wait()
 
@@ -54,6 +68,8 @@ def emulate() -> None:
     def leave_together() -> None:
         meet("to leave")
         leave()
+        if os.environ.get("TOY_LEAVES_LATE") == str(worlds[0].rank):
+            time.sleep(8)
 
     distributed.launch = launch_and_note
     distributed.dist.destroy_process_group = leave_together

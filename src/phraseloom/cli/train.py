@@ -62,7 +62,7 @@ def command(
             loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to, draw=draw_after_training, last=not gated
         )
     except (DivergedError, InterruptedRun, LostProcess) as error:
-        if is_child():  # the first process reports it
+        if is_child() and not (isinstance(error, LostProcess) and error.of_first):  # the first process reports it
             raise typer.Exit(error.exit_code) from None
         if isinstance(error, DivergedError):
             raise DivergedError(

@@ -193,6 +193,7 @@ def share_gradient(world: Any, length: int) -> SharedGradient | None:
 WAIT = timedelta(minutes=60)  # for one another: a rank may save or validate for long; a death is seen at once
 START_SECONDS = 300  # a busy machine may take minutes to import torch several times, but is never idle in them
 IDLE_SECONDS = 25  # a process that starts and has used no processor time for so long hangs
+LEAVING_SECONDS = 60  # to leave the group after the first process
 MEETING_SECONDS = 25  # for processes that have all started to connect to each other
 PROCESSES_A_CORE = 2
 BUCKET = 2**22  # elements of a gradient that GPUs sum at a time, 16 MiB
@@ -227,6 +228,9 @@ def choose_processes(config: TrainingConfig, device: torch.device, pieces: int |
 class LostProcess(PhraseloomError):
     """Another process of the run has died; its own error says why."""
 
+    of_first = False
+    """Whether it is the first one, which otherwise reports the loss."""
+
 
 class World:
     """One process and its connections to the others; `World()` is a run of one process."""
@@ -241,6 +245,7 @@ class World:
         self.watch: Watch | None = None
         self.launched = False  # by torchrun or srun, which also end the processes
         self._hangs = False
+        self._leaves = False
         self._failed_with: int | None = None  # the exit code of the error that ends this process
         self._shared: SharedGradient | None = None
         self._exchanged: ExchangedGradient | None = None
@@ -273,8 +278,12 @@ class World:
             while not self._is_complete(work, watch):
                 pass
         except RuntimeError as error:
-            hint = "run the same command again"
-            raise LostProcess(f"lost another training process{self._dead()}", hint=hint) from error
+            hint, why = "run the same command again", self._dead()
+            if self.on_gpus and not why:
+                raise PhraseloomError(f"the exchange of tensors failed: {error}", hint=hint) from error
+            lost = LostProcess(f"lost another training process{why}", hint=hint)
+            lost.of_first = why.startswith(" (rank 0,")
+            raise lost from error
         finally:
             if watch is not None:
                 watch.waiting = False
@@ -291,7 +300,9 @@ class World:
             self._hangs = True
             named = ", ".join(map(str, ranks))
             what = f"training process of rank {named} hangs or is lost: no sign of life for {watch.patience:g} s"
-            raise LostProcess(what, hint="see why on its machine, and run the same command again")
+            lost = LostProcess(what, hint="see why on its machine, and run the same command again")
+            lost.of_first = 0 in ranks
+            raise lost
         return False
 
     def gradient_buffer(self, like: Tensor) -> Tensor:
@@ -410,29 +421,37 @@ class World:
         for rank in others:
             if store.check([f"error {rank}"]):
                 return f"rank {rank}: {store.get(f'error {rank}').decode()}"
+        codes = [child.poll() for child in self.children]  # first: a process leaves the group before it ends
         stayed = [rank for rank in others if not store.check([f"left {rank}"])]
-        for rank, child in enumerate(self.children, 1):
-            if rank in stayed and (code := child.poll()) not in (None, 0):
+        for rank, code in enumerate(codes, 1):
+            if rank in stayed and code is not None and code != 0:
                 return f"rank {rank}, " + (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
         silent = [rank for rank in self.watch.lost(patience) if rank in stayed] if self.watch is not None else []
         return f"rank {', '.join(map(str, silent))}, without a sign of life" if silent else ""
 
-    def leave_if_lost(self, store: Any) -> None:
+    def leave_if_lost(self, store: Any | None) -> None:
         """End this process, with an error, if another one has failed or is lost; for the thread of the watch, on GPUs.
 
-        The main thread may wait for it without end, so nothing can be saved. `store`: the thread's own connection.
+        The main thread may wait for it without end, so nothing can be saved. `store`: the thread's own connection; None if it
+        does not answer.
         """
         try:
-            why = self._why_lost(store)
+            why = "rank 0, whose store does not answer" if store is None else self._why_lost(store)
         except RuntimeError:
             why = "rank 0, whose store does not answer"
-        if why and self._failed_with is None:
-            if not is_child():  # the first process reports it
+        if why and self._failed_with is None and not self._ends_soon(why):
+            if not is_child() or why.startswith("rank 0,"):  # else the first process reports it
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     said = f"lost another training process ({why}); run the same command again"
                     sys.stderr.write(f"phraseloom train: {escape_controls(said)}\n")
             self._end_children(0)
             _exit_now(LostProcess.exit_code)
+
+    def _ends_soon(self, why: str) -> bool:
+        """Whether this process ends in good order: then the first one, with its store, may have ended already."""
+        if self.watch is None or not why.startswith("rank 0, whose store"):
+            return False
+        return self.watch.stopped_within(LEAVING_SECONDS if self._leaves else 2 * self.watch.interval)
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
@@ -465,6 +484,7 @@ class World:
             if not self.children or failed is not None:  # leaving the group would wait for the others
                 atexit.register(_exit_now, LostProcess.exit_code if failed is None else failed)
                 return
+        self._leaves = True
         if self.store is not None:
             with contextlib.suppress(RuntimeError):
                 self.store.set(f"left {self.rank}", "")

@@ -65,10 +65,10 @@ class Watch:
     """The thread that counts for this process and looks at the counts of the others.
 
     `store`: a connection that nothing else uses. Every process has to have called `Watch.enter` before one is started.
-    `check`: called with it after every look and when it no longer answers. With it, the main thread always counts as waiting.
+    `check`: called with it after every look, with None if it does not answer. Then the main thread always counts as waiting.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, check: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, store: Any, rank: int, size: int, check: Callable[[Any | None], None] | None = None) -> None:
         self.waiting = check is not None  # the main thread waits for other processes
         self._check = check
         self.interval = max(BEAT_SECONDS, size / 32)  # so that a large run does not flood the store
@@ -88,11 +88,17 @@ class Watch:
     def start(self) -> Watch:
         """Start the thread."""
         self._thread.start()
+        if self._check is not None and self._rank != 0:
+            threading.Thread(target=self._guard, name="guard", daemon=True).start()
         return self
 
     def stop(self) -> None:
         """End the thread."""
         self._stop.set()
+
+    def stopped_within(self, seconds: float) -> bool:
+        """Wait for `stop`; whether it came in time."""
+        return self._stop.wait(seconds)
 
     def _run(self) -> None:
         count, used = 0, -1.0
@@ -105,15 +111,22 @@ class Watch:
                 self._store.set(_key(self._rank), str(count))
                 values = self._store.multi_get([_key(rank) for rank in others])
             except RuntimeError:  # the store is gone: `lost` says so
-                if self._check is not None and not self._stop.wait(
-                    2 * self.interval
-                ):  # this process may be ending as well
-                    self._check(self._store)
+                if self._check is not None:
+                    self._check(None)
                 return
             self.beats.look(dict(zip(others, values, strict=True)), time.monotonic())
             self._looked = time.monotonic()
             if self._check is not None:
                 self._check(self._store)
+
+    def _guard(self) -> None:
+        """Notice that the store does not answer, which may hold up the thread without end."""
+        looked, waited = self._looked, 0.0
+        while self._thread.is_alive() and not self._stop.wait(self.interval):
+            waited = waited + self.interval if looked == self._looked else 0.0
+            looked = self._looked
+            if waited >= self.patience and self._check is not None:
+                self._check(None)
 
     def lost(self, patience: float | None = None) -> list[int]:
         """The ranks without a sign of life for `patience` seconds (default: `hang_seconds()`).
