@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.analysis.explain_kinds import CONTINUOUS, joined_tokenizer
 from tests.helpers import bpe_tokenizer, tagged_tokenizer, tiny_tokenizer
 
 from phraseloom.analysis.coverage import (
@@ -26,9 +27,12 @@ from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import HeadGroup, Structure
+from phraseloom.models import tasks
 from phraseloom.models.build import build_model
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
+from phraseloom.text.tokenizer import Tokenizer
 
 HETEROGENEOUS = Structure.of_orders(2, [1, 2])
 THREE = Structure.of_orders(1, [1, 2, 3])
@@ -334,7 +338,7 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
         measure(model, SOURCES, TARGETS, phrases, samples=0)
     with pytest.raises(DataError, match="no sentence has a gold phrase"):
         measure(model, SOURCES, TARGETS, [[], [], [], []])
-    with pytest.raises(DataError, match=r"sentence 4 has 3 and 3 words.*2:9"):
+    with pytest.raises(DataError, match=r"phrases:4: the sentence has 3 and 3 words.*2:9"):
         measure(model, SOURCES, TARGETS, read_phrases(["", "", "", "2:9"], file="f"))
     with pytest.raises(DataError, match="target word 8"):
         measure(model, SOURCES, TARGETS, read_phrases(["0:2-8:9", "", "", ""], file="f"))
@@ -350,8 +354,45 @@ def test_unknown_pieces_stay_in_their_words(tmp_path: Path) -> None:
     tokenizer = bpe_tokenizer()
     config = ModelConfig.model_validate({"preset": "tiny", "attention": "queryk heterogeneous 1-2"})
     model = Translator(build_model(config, *[len(tokenizer.source.vocabulary)] * 2), tokenizer)
-    with pytest.raises(DataError, match="sentence 1 has 2 and 3 words"):
+    with pytest.raises(DataError, match="phrases:1: the sentence has 2 and 3 words"):
         measure(model, [" th★e c★w"], ["a c★★w ."], read_phrases(["1:3"], file="f"))
+
+
+def test_gold_counts_the_words_before_tokenisation(tmp_path: Path) -> None:
+    """Moses makes two words of `old,`: the gold of a line is that of the same line without its comma."""
+    plain = translator(tmp_path, "queryk heterogeneous 1-2")
+    own = plain.tokenizer
+    moses = Tokenizer(TextConfig(tokenize="moses"), "en", "de", own.source.subwords, own.target.subwords)
+    model = Translator(plain.model, moses)
+    raw = ("the old, winter garden .", "small, a cow .", "2:4-1:3")
+    cut = ("the old , winter garden .", "small , a cow .", "3:5-2:4")
+    found, same = (
+        measure(model, [source], [target], read_phrases([gold], file="f"), samples=5)
+        for source, target, gold in (raw, cut)
+    )
+    assert found == same
+    with pytest.raises(DataError, match="phrases:1: the sentence has 5 and 4 words"):
+        measure(model, [raw[0]], [raw[1]], read_phrases(["2:6"], file="f"))
+
+
+def test_target_words_of_joined_text() -> None:
+    """A phrase counts for the rows of every joined token that has one of its words, and for its last word."""
+    torch.manual_seed(1)
+    kind = {**CONTINUOUS["words or phrases"], "attention": {"cross": "queryk heterogeneous 1-2"}}
+    tokenizer = joined_tokenizer()
+    model = Translator(tasks.build(ModelConfig.model_validate(kind), tokenizer), tokenizer)
+    hits = {}
+    for target, gold in (
+        ("the_old_man sleeps", "0:2-2:3"),
+        ("the_old_man sleeps", "0:2-0:1"),
+        ("the_old_man sleeps", "0:2-3:4"),
+    ):
+        found = measure(model, ["the old man sleeps ."], [target], read_phrases([gold], file="f"), samples=5)
+        hits[gold] = found["uses"]["cross"][0]["strongest"][""]
+        assert hits[gold]["phrases"] == 1
+    assert hits["0:2-2:3"] == hits["0:2-0:1"] != hits["0:2-3:4"]
+    with pytest.raises(DataError, match=r"phrases:1: the sentence has 5 and 3 words.*target word 3"):
+        measure(model, ["the old man sleeps ."], ["the_old_man"], read_phrases(["0:2-3:4"], file="f"))
 
 
 def test_long_sentences_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.analysis.explain_kinds import CONTINUOUS, joined_tokenizer
 from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.align.links import Gold
@@ -20,6 +21,7 @@ from phraseloom.analysis.measurements import Lack, Material, measure_model, tran
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError
 from phraseloom.metrics.ratio import plain
+from phraseloom.models import tasks
 from phraseloom.models.build import build_model
 from phraseloom.models.store import save_model
 from phraseloom.options.model import ModelConfig
@@ -152,3 +154,21 @@ def test_translations_scores_and_links(folder: Path) -> None:
     assert (given.lines, given.phrases) == (TARGETS, None)
     assert "given" in given.why
     assert "no source tokens" in translate_and_score(folder / "fixed", LINES, None, alignments=True).why
+
+
+def test_own_translations_of_a_model_that_writes_phrases(tmp_path: Path) -> None:
+    """Their log P is that of what it wrote; the text alone does not tell which words were a phrase."""
+    tokenizer = joined_tokenizer()
+    config = ModelConfig.model_validate(CONTINUOUS["words or phrases"])
+    torch.manual_seed(0)
+    save_model(tmp_path, tasks.build(config, tokenizer), config, tokenizer, generation={"max_length": {"constant": 3}})
+    lines = ["the old man sleeps .", "the cow", "old man"]
+    translator = Translator.from_pretrained(tmp_path)
+    made = translator.translate(lines)
+    assert any("_" in token for one in made for token in one.tokens)
+    joined = [" ".join(one.tokens) for one in made]
+    found = translate_and_score(tmp_path, lines, None)
+    assert found.log_probs == [s.log_prob for s in translator.score(lines, joined)]
+    assert found.log_probs != [s.log_prob for s in translator.score(lines, found.lines)]
+    given = translate_and_score(tmp_path, lines, None, found.lines)
+    assert (given.lines, given.log_probs) == (found.lines, None)

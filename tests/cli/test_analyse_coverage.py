@@ -100,7 +100,7 @@ def test_alignments_and_kinds(folder: Path, command: Command) -> None:
         ({"--alignments": "short"}, "short has 1 line"),
         ({"--phrases": "wrong"}, "wrong:2: not a phrase: 'x'"),
         ({"--alignments": "p"}, "p:1: not a word link"),
-        ({"--phrases": "beyond"}, "sentence 3 has 5 and 3 words"),
+        ({"--phrases": "beyond"}, "beyond:3: the sentence has 5 and 3 words"),
         ({"--phrases": "single"}, "no sentence has a gold phrase of two or more source words"),
         ({"--phrases": "none"}, "no sentence has a gold phrase"),
     ],

@@ -107,7 +107,7 @@ def test_json_of_given_pairs(folder: Path, command: Command) -> None:
         ({"phrases": "short"}, (), 1, "short has 1 line"),
         ({"t": "short"}, (), 1, "short has 1 line"),
         ({"phrases": "wrong"}, (), 1, "wrong:2: not a phrase: 'x'"),
-        ({"phrases": "beyond"}, (), 1, "sentence 1 has 5 and 5 words"),
+        ({"phrases": "beyond"}, (), 1, "beyond:1: the sentence has 5 and 5 words"),
         ({"phrases": "none"}, (), 1, "no phrase that is a run of two and more target words"),
         ({}, ("--kinds", "idiot"), 1, "no phrase of the kind idiot"),
         ({"t": ""}, (), 2, "--phrases are those of a given target"),

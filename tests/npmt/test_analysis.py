@@ -18,6 +18,7 @@ from phraseloom.npmt.analysis import (
     Segmented,
     TargetPhrase,
     Written,
+    _in_pieces,
     _InPieces,
     _Tally,
     lengths_of,
@@ -27,6 +28,7 @@ from phraseloom.npmt.analysis import (
 )
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 
 SOURCES = ["the old man sleeps .", "", "a cow", "we invite them tonight ."]
@@ -174,15 +176,31 @@ def test_nothing_to_count(translator):
 
 @pytest.mark.parametrize("phrase", [TargetPhrase((3, 9), frozenset({0}), ""), TargetPhrase((0, 2), frozenset({8}), "")])
 def test_phrases_beyond_their_line(translator, phrase):
-    with pytest.raises(DataError, match="sentence 1 has 5 and 5 words"):
-        of_pairs(translator, SOURCES, TARGETS, [[phrase], [], [], []])
+    with pytest.raises(DataError, match="p:1: the sentence has 5 and 5 words"):
+        of_pairs(translator, SOURCES, TARGETS, [[phrase], [], [], []], phrases_file="p")
 
 
 def test_unknown_pieces_stay_in_their_words(translator):
     other = Translator(translator.model, bpe_tokenizer())
     phrase = TargetPhrase((0, 2), frozenset({2}), "")
-    with pytest.raises(DataError, match="sentence 1 has 2 and 3 words"):
+    with pytest.raises(DataError, match="phrases:1: the sentence has 2 and 3 words"):
         of_pairs(other, [" th★e c★w"], ["a c★★w ."], [[phrase]])
+
+
+def test_known_phrases_count_the_words_before_tokenisation(translator):
+    """Moses makes two words of `old,`; the phrase `a cow` is still words 1 and 2 of its line."""
+    own = translator.tokenizer
+    moses = Tokenizer(TextConfig(tokenize="moses"), "en", "de", own.source.subwords, own.target.subwords)
+    other = Translator(translator.model, moses)
+    phrase = TargetPhrase((1, 3), frozenset({1}), "")
+    ids, target = moses.source.encode("old, man"), moses.target.encode("small, a cow")
+    (found,) = _in_pieces(moses, 0, ("old, man", "small, a cow"), (ids, target), [phrase], ("s", "t", "p"))
+    pieces = [moses.target.vocabulary.piece(n) for n in target]
+    assert "".join(pieces[found.start : found.end]) == "▁a▁cow"
+    assert "".join(moses.source.vocabulary.piece(n) for n in (ids[i] for i in sorted(found.source))) == "▁man"
+    assert of_pairs(other, ["old, man"], ["small, a cow"], [[phrase]]).phrases[""]["phrases"] == 1
+    with pytest.raises(DataError, match="p:1: the sentence has 2 and 3 words"):
+        of_pairs(other, ["old, man"], ["small, a cow"], [[TargetPhrase((2, 4), frozenset(), "")]], phrases_file="p")
 
 
 def test_wrong_models_and_numbers(tmp_path, translator):

@@ -191,6 +191,38 @@ class _Pair(NamedTuple):
     cropped: bool
 
 
+class RawWords(NamedTuple):
+    """The words of each piece of a raw line, as annotation counts them, and the number of words of the line."""
+
+    of_piece: list[range]
+    number: int
+
+
+def words_of_raw_pair(
+    tokenizer: Any, lines: tuple[str, str], ids: tuple[Sequence[int], Sequence[int]], files: Files, number: int
+) -> tuple[RawWords, RawWords]:
+    """The words of both lines of a pair, counted before any tokenisation; `ids` are their pieces.
+
+    Raises DataError, with file and line `number`, if normalisation moves characters from one word to another.
+    """
+    result = []
+    for side, line, own, file in zip((tokenizer.source, tokenizer.target), lines, ids, files, strict=True):
+        try:
+            result.append(_raw_words(side, line, own))
+        except DataError as error:
+            raise DataError(error.what, file=file, line=number, hint=error.hint) from error
+    return result[0], result[1]
+
+
+def _raw_words(side: Side, line: str, ids: Sequence[int]) -> RawWords:
+    """The words of a raw line; tags count for the first."""
+    if not side.joined:
+        return RawWords(as_ranges(word_of_piece(side, line, ids)), sum(map(bool, line.split(" "))))
+    tags = list(side.tag_ids.values())
+    words = side.words_of_piece([number for number in ids if number not in tags])
+    return RawWords([*words[:1]] * (len(ids) - len(words)) + words, words[-1].stop if words else 0)
+
+
 def merged_heads(weights_HTS: np.ndarray) -> np.ndarray:
     """(H, T, S) → (2, T, S), float64: the mean over the heads, and the largest weight of any (paper 004, footnote 7)."""
     exact = weights_HTS.astype(np.float64)
@@ -227,23 +259,10 @@ def _pairs(
         if not (ids[0][n] and ids[1][n]):
             yield None
             continue
-        words: list[list[range]] = []
-        for side, line, line_ids, file in zip(sides, lines, (ids[0][n], ids[1][n]), files, strict=True):
-            try:
-                words.append(_words_of_piece(side, line, line_ids))
-            except DataError as error:
-                raise DataError(error.what, file=file, line=first_line + n, hint=error.hint) from error
+        both = words_of_raw_pair(translator.tokenizer, lines, (ids[0][n], ids[1][n]), files, first_line + n)
+        words = [side.of_piece for side in both]
         layers = [weights_HTS[..., tags:] for weights_HTS in next(attention).layers]
         rows, columns = (size - 1 for size in layers[0].shape[-2:])
         cropped = len(words[0]) > columns or len(words[1]) > rows
         source, target = (_Units(*word_units(w[:size])) for w, size in zip(words, (columns, rows), strict=True))
         yield _Pair(layers, source, target, cropped)
-
-
-def _words_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[range]:
-    """The words of each piece of a raw line that is not blank; tags count for the first."""
-    if not side.joined:
-        return as_ranges(word_of_piece(side, line, ids))
-    tags = list(side.tag_ids.values())
-    words = side.words_of_piece([number for number in ids if number not in tags])
-    return [words[0]] * (len(ids) - len(words)) + words

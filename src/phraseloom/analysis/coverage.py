@@ -1,7 +1,8 @@
 """Phrase coverage: does the attention of a model to phrase slots cover the gold phrases?
 
 Gold phrases have one line per sentence: `s1:s2` spans of source words, half-open, from 0, separated by spaces. The target spans
-and the kind may follow a span, as in the `.phrases` of the world: `2:4-2:3,6:7=separable`. Targets are forced as in training.
+and the kind may follow a span, as in the `.phrases` of the world: `2:4-2:3,6:7=separable`. Words are those of the raw lines,
+before any tokenisation; those of joined text are counted with its phrases split. Targets are forced as in training.
 
 A slot is a window of n subwords, and touches their words. Gold phrases are spans of two or more source words. A slot is
 
@@ -38,6 +39,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from torch import Tensor
 
+from phraseloom.analysis.alignment import Files, words_of_raw_pair
 from phraseloom.analysis.attention import look_in_batches
 from phraseloom.analysis.gold import parse_links
 from phraseloom.decoding.alignment import slot_weights
@@ -306,11 +308,14 @@ def measure(
     samples: int = 1000,
     seed: int = SEED,
     trees: Sequence[str] | None = None,
+    files: Files = ("source", "target"),
+    phrases_file: str | Path = "phrases",
 ) -> dict[str, Any]:
     """The `summary` of every layer (from 1) of encoder self- and cross-attention that has phrase slots.
 
     Sentences without a gold phrase and sentences longer than `max_input_tokens` are left out. `trees` of the sources are for
-    models with phrases from parse trees. Raises UsageError, DataError, ModelError (no phrase slots, NaN).
+    models with phrases from parse trees. `files` and `phrases_file` are for messages. Raises UsageError, DataError (with file
+    and line), ModelError (no phrase slots, NaN).
     """
     if not len(sources) == len(targets) == len(phrases):
         raise UsageError(
@@ -324,7 +329,7 @@ def measure(
             "the model has no phrase slots in encoder self- or cross-attention",
             hint="coverage needs a model with n-gram slots, such as queryk heterogeneous 1-2",
         )
-    sentences, cropped = _encoded(translator, sources, targets, phrases, trees)
+    sentences, cropped = _encoded(translator, sources, targets, phrases, trees, (*files, phrases_file))
     tallies = {use: [LayerTally() for _ in layers] for use, layers in structures.items()}
     sizes = [s.sizes for s in sentences if s.sizes is not None] or None
     pairs = ([s.source for s in sentences], [s.target for s in sentences], sizes)
@@ -376,8 +381,12 @@ def _encoded(
     targets: Sequence[str],
     phrases: Sequence[Sequence[GoldSpan]],
     trees: Sequence[str] | None,
+    files: tuple[str | Path, str | Path, str | Path],
 ) -> tuple[list[_Sentence], int]:
-    """The usable sentences, and the number of those that are too long. Raises DataError for a phrase beyond its sentence."""
+    """The usable sentences, and the number of those that are too long. Raises DataError for a phrase beyond its sentence.
+
+    `files`: of sources, targets and phrases.
+    """
     tokenizer, limit = translator.tokenizer, translator.config.max_input_tokens
     tags = tokenizer.tag_ids(translator.config.tags)
     result: list[_Sentence] = []
@@ -387,25 +396,24 @@ def _encoded(
     for number, (source, target, spans, phrase_sizes) in enumerate(zip(*ids, phrases, sizes, strict=True), 1):
         if not spans:
             continue
-        words_s, words_t = (
-            side.word_of_piece(own, side.pieces_of(lines[number - 1], own))
-            for side, lines, own in ((tokenizer.source, sources, source), (tokenizer.target, targets, target))
-        )
-        num_s, num_t = max(words_s, default=-1) + 1, max(words_t, default=-1) + 1
+        lines = sources[number - 1], targets[number - 1]
+        (words_s, num_s), (words_t, num_t) = words_of_raw_pair(tokenizer, lines, (source, target), files[:2], number)
         for span in spans:
             if span.source[1] > num_s or max(span.target, default=-1) >= num_t:
                 raise DataError(
-                    f"sentence {number} has {num_s} and {num_t} words, too few for the phrase on source words "
+                    f"the sentence has {num_s} and {num_t} words, too few for the phrase on source words "
                     f"{span.source[0]}:{span.source[1]}"
                     + (f" and target word {max(span.target)}" if span.target else ""),
+                    file=files[2],
+                    line=number,
                     hint="spans count the words of the line, from 0; are the files parallel?",
                 )
         if max(len(source), len(target)) > limit:
             cropped += 1
             continue
-        words_K = [*(TAG_WORD for _ in tags), *words_s, num_s]
+        words_K = [*(TAG_WORD for _ in tags), *(words.start for words in words_s), num_s]
         own = [[i for i, w in enumerate(words_K) if span.source[0] <= w < span.source[1]] for span in spans]
-        aligned = [[t for t, w in enumerate(words_t) if w in span.target] for span in spans]
+        aligned = [[t for t, words in enumerate(words_t) if set(words) & set(span.target)] for span in spans]
         result.append(_Sentence([*tags, *source], target, words_K, spans, own, aligned, phrase_sizes))
     if not result:
         raise DataError("no sentence has a gold phrase of two or more source words", hint="there is nothing to cover")

@@ -28,6 +28,7 @@ from phraseloom.metrics.ratio import plain
 
 KINDS = ("translation", "contrastive", "alignment", "entropy", "activation", "fertility")
 GIVEN_LINES = "its translations were given, not made here"
+UNKNOWN_PHRASES = "the model writes phrases, and the text of given translations does not tell which"
 
 
 @dataclass(frozen=True)
@@ -217,11 +218,12 @@ _MEASURES: dict[str, Callable[..., Any]] = {
 class ScoredRun:
     """The lines of one run, log P of the references (or of these lines) in nats, and phrase links as text.
 
-    `phrases` is None if they were not requested or are not available; `why` has the reason in the latter case.
+    `phrases` is None if they were not requested or are not available; `why` has the reason in the latter case. `log_probs` is
+    None for given lines of a model that writes phrases, if there are no references.
     """
 
     lines: list[str]
-    log_probs: list[float]
+    log_probs: list[float] | None
     phrases: list[str] | None = None
     why: str = ""
 
@@ -240,6 +242,9 @@ def translate_and_score(
 ) -> ScoredRun:
     """Translate the sources with a model (or use `lines`, its earlier translations), and score the references.
 
+    Without references, log P is that of the translations, with the phrases that the model wrote; the text alone does not tell
+    which words they have.
+
     A model with phrases from parse trees gets `trees`, one with tags `tags`. `say` logs what a model did not get. Raises as
     `Translator.translate` and `score`.
     """
@@ -247,18 +252,23 @@ def translate_and_score(
     if not translator.needs_trees:
         trees = None
     phrases, why = None, ""
+    joined = translator.tokenizer.target.joined
+    targets = references
     if lines is None:
         aligned = alignments and translator.can_align
         why = "" if aligned or not alignments else "the model attends to no source tokens"
         translations = translator.translate(sources, trees=trees, alignments=aligned, report=TranslationReport())
         lines = [translation.text for translation in translations]
+        if targets is None:
+            targets = [" ".join(t.tokens) for t in translations] if joined else lines
         if aligned:
             side = translator.tokenizer.source
             phrases = [_phrases(side.words(source), t) for source, t in zip(sources, translations, strict=True)]
     elif alignments:
         why = GIVEN_LINES
-    targets = lines if references is None else references
-    scores = translator.score(sources, targets, trees=trees)
+    if targets is None and joined:
+        return ScoredRun(list(lines), None, phrases, why)
+    scores = translator.score(sources, lines if targets is None else targets, trees=trees)
     return ScoredRun(list(lines), [score.log_prob for score in scores], phrases, why)
 
 

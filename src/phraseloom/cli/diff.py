@@ -127,7 +127,7 @@ def _sides(
         lacks.append(Missing(system=name, what="log P" if name in translations else "translations", why=why))
     if unable.keys() - translations.keys():
         return []
-    from phraseloom.analysis.measurements import GIVEN_LINES, translate_and_score
+    from phraseloom.analysis.measurements import GIVEN_LINES, UNKNOWN_PHRASES, translate_and_score
 
     sides, alignments = [], options["alignments"]
     for system in systems:
@@ -146,8 +146,11 @@ def _sides(
                 raise ModelError(error.what, file=folder, hint=error.hint) from error
         if alignments and runs[0].phrases is None:
             lacks.append(Missing(system=system.name, what="phrase alignments", why=runs[0].why))
-        phrases = runs[0].phrases
-        sides.append(SystemSide(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
+        phrases, scored = runs[0].phrases, [run.log_probs for run in runs if run.log_probs is not None]
+        if len(scored) < len(runs):
+            lacks.append(Missing(system=system.name, what="log P", why=UNKNOWN_PHRASES))
+            scored = []
+        sides.append(SystemSide(system.name, [run.lines for run in runs], scored, phrases))
     return sides
 
 

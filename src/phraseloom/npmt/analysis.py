@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from phraseloom.analysis.alignment import Files, words_of_raw_pair
 from phraseloom.analysis.coverage import parse_each, parse_spans
 from phraseloom.analysis.explain.attention import plain_links
 from phraseloom.analysis.explain.text import ExplainedPair, words_of_pair
@@ -138,11 +139,15 @@ def of_pairs(
     sources: Sequence[str],
     targets: Sequence[str],
     phrases: Sequence[Sequence[TargetPhrase]] | None = None,
+    *,
+    files: Files = ("source", "target"),
+    phrases_file: str | Path = "phrases",
 ) -> Forced:
     """The likeliest segmentation of each pair of raw lines; with the `phrases` of each line, also their summary.
 
     Left out: pairs with a blank side, pairs above `max_input_tokens`, and pairs with more target subwords than the segments of
-    the source can hold. Raises UsageError if numbers of lines differ, DataError for a phrase beyond its line, ModelError.
+    the source can hold. `files` and `phrases_file` are for messages. Raises UsageError if numbers of lines differ, DataError
+    (with file and line) for a phrase beyond its line, ModelError.
     """
     require_segments(translator.model)
     known = [[] for _ in sources] if phrases is None else phrases
@@ -155,7 +160,8 @@ def of_pairs(
     ids = list(zip(*sides, strict=True))
     tags = tokenizer.tag_ids(translator.config.tags)
     lines = list(zip(sources, targets, strict=True))
-    in_pieces = [_in_pieces(tokenizer, n, lines[n], ids[n], known[n]) for n in range(len(lines))]
+    named = (*files, phrases_file)
+    in_pieces = [_in_pieces(tokenizer, n, lines[n], ids[n], known[n], named) for n in range(len(lines))]
     reasons = [_reason(len(s), len(t), limit, len(tags), translator.model.max_segment) for s, t in ids]
     real = [n for n, reason in enumerate(reasons) if reason is None]
     sentences: list[Segmented | None] = [None] * len(ids)
@@ -194,25 +200,34 @@ class _InPieces(NamedTuple):
 
 
 def _in_pieces(
-    tokenizer: Any, n: int, lines: tuple[str, str], pair: tuple[list[int], list[int]], phrases: Sequence[TargetPhrase]
+    tokenizer: Any,
+    n: int,
+    lines: tuple[str, str],
+    pair: tuple[list[int], list[int]],
+    phrases: Sequence[TargetPhrase],
+    files: tuple[str | Path, str | Path, str | Path],
 ) -> list[_InPieces]:
-    source_words, words = (
-        side.words_of_piece(ids, side.pieces_of(line, ids))
-        for side, line, ids in zip((tokenizer.source, tokenizer.target), lines, pair, strict=True)
-    )
-    source_word = [span.start for span in source_words]
+    """The phrases of pair `n` in pieces; `files`: of sources, targets and phrases."""
+    if not phrases:
+        return []
+    source, target = words_of_raw_pair(tokenizer, lines, pair, files[:2], n + 1)
     result = []
     for phrase in phrases:
-        own = [i for i, span in enumerate(words) if phrase.target[0] <= span.start and span.stop <= phrase.target[1]]
-        last = words[-1].stop if words else 0
-        if phrase.target[1] > last or max(phrase.source, default=-1) > max(source_word, default=-1):
+        own = [
+            i
+            for i, words in enumerate(target.of_piece)
+            if phrase.target[0] <= words.start and words.stop <= phrase.target[1]
+        ]
+        if phrase.target[1] > target.number or max(phrase.source, default=-1) >= source.number:
             raise DataError(
-                f"sentence {n + 1} has {max(source_word, default=-1) + 1} and {last} words, too few for the phrase on target "
+                f"the sentence has {source.number} and {target.number} words, too few for the phrase on target "
                 f"words {phrase.target[0]}:{phrase.target[1]}",
+                file=files[2],
+                line=n + 1,
                 hint="spans count the words of the line, from 0; are the files parallel, or the wrong way round (--reverse)?",
             )
         if own:
-            from_source = frozenset(i for i, word in enumerate(source_word) if word in phrase.source)
+            from_source = frozenset(i for i, words in enumerate(source.of_piece) if words.start in phrase.source)
             result.append(_InPieces(own[0], own[-1] + 1, from_source, phrase.kind))
     return result
 

@@ -71,8 +71,17 @@ def command(
         raise DataError(f"no phrase of two and more source words is of the kind {', '.join(requested)}", file=phrases)
     translator = Translator.from_pretrained(model, device=device, **options)
     warn_without_tag("analyse", {model: translator})
-    of_source = lines[trees] if trees else None
-    measured = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed, trees=of_source)
+    measured = measure(
+        translator,
+        lines[source],
+        lines[target],
+        gold,
+        samples=bootstrap,
+        seed=seed,
+        trees=lines[trees] if trees else None,
+        files=(source, target),
+        phrases_file=phrases,
+    )
     options = {"model": str(model), "bootstrap": bootstrap, "seed": seed}
     result = results.CoverageResult.model_validate({**options, **measured})
     if output == "json":

@@ -81,7 +81,10 @@ def command(
             raise DataError(f"no phrase{of} that is a run of two and more target words", file=phrases)
     translator = Translator.from_pretrained(model, device=device, **options)
     warn_without_tag("analyse", {model: translator})
-    forced = None if target is None else of_pairs(translator, lines[source], lines[target], gold)
+    forced = None
+    if target is not None:
+        pairs = (lines[source], lines[target], gold)
+        forced = of_pairs(translator, *pairs, files=(source, target), phrases_file=phrases or "phrases")
     segmented: Sequence[Segmented | None] = (
         of_translations(translator, lines[source]) if forced is None else forced.sentences
     )
