@@ -12,8 +12,9 @@ mechanisms           QueryK 1-2, ConvKV 1-2, source phrases (paper 001), continu
                      against token attention and a softmax, all ours: time ratio / FLOP ratio of models that are not trained and
                      write outputs of one length, and eager torch / compiled library
 
-A ratio is the time of the other side over ours: above 1 we are faster. `--clock cpu` measures processor time, for a machine
-that has other work; then all rows have one worker.
+A ratio is the time of the other side over ours: above 1 we are faster. int8 is compared with CTranslate2's, and with our fp32;
+the share of equal greedy outputs of both precisions is printed. `--clock cpu` measures processor time, for a machine that has
+other work; then all rows have one worker.
 
 Without --model one model of each of --widths is trained on the data first (kept in the ignored local/bench).
 """
@@ -46,6 +47,7 @@ from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.models.flops import decoding_flop
 from phraseloom.models.store import find_model, load_model, read_config
+from phraseloom.native.library import load
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
 from phraseloom.text.lines import read_lines
@@ -180,9 +182,12 @@ def rows_of(
         one = group.endswith("one")
         cores = 1 if one or options.clock == "cpu" else options.cores
         chosen = lines[: options.one] if one else lines
-        for workers in dict.fromkeys((cores, 1)):
-            config = DecodingConfig.model_validate({**own, "workers": workers})
-            rows.append(own_row(f"phraseloom {workers} x {cores // workers}", group, model, config, chosen, options))
+        for precision, workers in dict.fromkeys((("fp32", cores), ("fp32", 1), ("int8", cores))):
+            if precision == "int8" and load() is None:
+                continue
+            config = DecodingConfig.model_validate({**own, "workers": workers, "precision": precision})
+            name = f"{OURS[precision]} {workers} x {cores // workers}"
+            rows.append(own_row(name, group, model, config, chosen, options))
         if server is None:
             continue
         for compute, workers in dict.fromkeys((("float32", 1), ("float32", cores), ("int8_float32", cores))):
@@ -191,6 +196,7 @@ def rows_of(
     return rows
 
 
+OURS = {"fp32": "phraseloom", "int8": "phraseloom int8"}
 BASE, KERNELS = "token", ("auto", "eager")
 
 
@@ -263,6 +269,14 @@ def shape_of(options: argparse.Namespace, width: int) -> dict[str, Any]:
     return shape if options.quick else {**shape, "width": width, "heads": max(4, width // 64), "ffn_width": 4 * width}
 
 
+def agreement_of_bytes(options: argparse.Namespace, model: Any, lines: list[str]) -> float:
+    """The share of greedy outputs that are the same in fp32 and in int8."""
+    own, _ = groups(options, {})["greedy"]
+    translator = Translator(model, Ids(), DecodingConfig.model_validate(own))
+    found = (translator.translate(lines, report=TranslationReport(), precision=p) for p in ("fp32", "int8"))
+    return sum(one.text == other.text for one, other in zip(*found, strict=True)) / len(lines)
+
+
 def agreement(options: argparse.Namespace, model: Any, lines: list[str], server: CTranslate) -> float:
     """The share of equal greedy outputs, which shows whether both have the same model."""
     own, other = groups(options, {})["greedy"]
@@ -300,14 +314,19 @@ def sentences(options: argparse.Namespace, tokenizer: Any) -> list[str]:
 
 
 def compare(rows: list[Row]) -> dict[str, float]:
-    """Per search: our best row against each of CTranslate2's, in sentences and in output tokens a second."""
+    """Per search: our best row in fp32 against each of CTranslate2's, and our int8 against it and CTranslate2's int8."""
     ratios = {}
     for group in dict.fromkeys(r.group for r in rows):
-        own = [r for r in rows if r.group == group and r.name.startswith("phraseloom")]
-        best = min(own, key=lambda r: statistics.median(s for s, _ in r.done))
-        for other in (r for r in rows if r.group == group and r not in own):
-            pairs = list(zip(best.done, other.done, strict=True))
-            ratios[f"{group}: {best.name} / {other.name}"] = statistics.median(o[0] / b[0] for b, o in pairs)
+        here = [r for r in rows if r.group == group]
+        own = [r for r in here if r.name.startswith(OURS["fp32"])]
+        in_bytes = [r for r in own if r.name.startswith(OURS["int8"])]
+        best = min((r for r in own if r not in in_bytes), key=lambda r: statistics.median(s for s, _ in r.done))
+        peers = [r for r in here if r not in own]
+        pairs = [(best, other) for other in peers]
+        pairs += [(one, other) for one in in_bytes for other in (best, *(r for r in peers if "int8" in r.name))]
+        for one, other in pairs:
+            times = zip(one.done, other.done, strict=True)
+            ratios[f"{group}: {one.name} / {other.name}"] = statistics.median(o[0] / s[0] for s, o in times)
     return ratios
 
 
@@ -358,6 +377,10 @@ def measure(options: argparse.Namespace, folder: Path, ratios: dict[str, float],
             version = server.convert(model, config, max(longest, options.max_length) + 8)
             share = agreement(options, model, lines, server)
             print(f"CTranslate2 {version}; {100 * share:.1f} % of the greedy outputs are equal")
+        if load() is not None:
+            print(
+                f"{100 * agreement_of_bytes(options, model, lines):.1f} % of our greedy outputs are equal in fp32 and int8"
+            )
         rows = rows_of(options, model, generation, lines, server)
         mechanisms, flop = mechanism_rows(options, config.width, len(tokenizer.target.vocabulary))
         for number in range(options.rounds):

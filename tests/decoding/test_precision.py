@@ -1,4 +1,4 @@
-"""Search in bf16 and fp16: the products have that type, the scores are near those of fp32 and are fp32 themselves."""
+"""Search in bf16, fp16 and int8: the products have that type, the scores are near those of fp32 and are fp32 themselves."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from phraseloom.decoding import piece_search
 from phraseloom.decoding.translator import Translator
 from phraseloom.models import tasks
 from phraseloom.models.device import arithmetic
+from phraseloom.native.library import load
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.segmenters import FixedSegmenter
@@ -57,6 +58,20 @@ LENGTH = {"factor": 0.0, "constant": 6}
 def test_compiled_kernels_have_one_precision() -> None:
     with pytest.raises(ValueError, match="bf16 is for torch, and kernels is native"):
         DecodingConfig(precision="bf16", kernels="native")
+    with pytest.raises(ValueError, match="int8 is for the compiled library, and kernels is eager"):
+        DecodingConfig(precision="int8", kernels="eager")
+
+
+@pytest.mark.skipif(load() is None, reason="the compiled library is not built")
+def test_int8_is_near_float32_and_streams_the_same(translator: Translator) -> None:
+    options: dict[str, Any] = {"kernels": "auto", "max_length": LENGTH}
+    exact = translator.translate(LINES[:2], **options)
+    found = translator.translate(LINES[:2], precision="int8", **options)
+    for one, other in zip(exact, found, strict=True):
+        assert one.score != other.score == pytest.approx(one.score, rel=0.05)
+    assert found == translator.translate(LINES[:2], precision="int8", batch_sentences=1, **options)
+    [greedy] = translator.translate(LINES[:1], precision="int8", beam=1, **options)
+    assert "".join(translator.stream(LINES[0], precision="int8", beam=1, **options)) == greedy.text
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -328,7 +328,7 @@ def test_a_phrase_that_the_gate_hardly_allows_has_its_probability() -> None:
 @torch.inference_mode()
 def test_every_variant_of_the_kernels_agrees(variant: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "best_variant", lambda head_size: variant)
-    monkeypatch.setattr(model, "_programs", {})
+    monkeypatch.setattr(model, "_programs", {False: {}})
     for name in (
         "token",
         "queryk-heterogeneous-1-2",

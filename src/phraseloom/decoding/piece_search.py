@@ -60,7 +60,7 @@ def search_pieces(
     """
     with torch.inference_mode(), arithmetic(config.precision, device):
         model = averaged(model, config.ensemble_mean)
-        searched = fast(model, config.kernels if config.precision == "fp32" else "eager")
+        searched = fast(model, config.kernels, config.precision)
         memory = encode_pieces(searched, pieces, config, device)
         limits, options = limits_of(pieces, config, device), search_options(tokenizer, pieces, config, should_cancel)
         trackers = [p.tracker for p in pieces if p.tracker is not None]

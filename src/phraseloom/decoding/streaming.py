@@ -115,7 +115,7 @@ def _steps(
 ) -> Generator[int, None, PieceResult]:  # fmt: skip
     """Yield the tokens of one piece; return its result. The mode of torch holds only while this generator runs."""
     model = averaged(model, config.ensemble_mean)
-    searched = fast(model, config.kernels if config.precision == "fp32" else "eager")
+    searched = fast(model, config.kernels, config.precision)
     with arithmetic(config.precision, device):
         memory = encode_pieces(searched, [piece], config, device)
     options = search_options(tokenizer, [piece], config, should_cancel)

@@ -15,8 +15,8 @@ REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def arithmetic(precision: str, device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Products in bf16 or fp16 on this device; nothing for fp32. Parameters stay as they are."""
-    if precision == "fp32":
+    """torch's products in bf16 or fp16 on this device; nothing for fp32 and int8. Parameters stay as they are."""
+    if precision not in REDUCED:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=REDUCED[precision])
 

@@ -9,6 +9,12 @@
 #include "kernels.h"
 
 #include <float.h>
+#if defined(__x86_64__)
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in the header of intrinsics
+#endif
+#include <immintrin.h>
+#endif
 #include <math.h>
 #if !defined(_WIN32)
 #include <pthread.h>
@@ -103,6 +109,18 @@ static float *allocate_parts(const int64_t *sizes, float **parts, int count) {
     for (int i = 0; memory && i < count; i++) parts[i] = next, next += (sizes[i] + 31) / 16 * 16;
     return memory;
 }
+
+// Rows x to multiply, `stride` apart, and for a matrix of bytes also as bytes (rows, 4 quads) with their scales.
+struct Rows {
+    const float *x;
+    int64_t stride;
+    const uint8_t *bytes;
+    const float *scales;
+};
+
+enum { MOST_BYTES = 1 << 16, MOST_ROWS = 64 };  // of a product of bytes at a time
+static const float NO_BIAS[64] = {0.0f};       // of a panel
+static const float SMALLEST_SCALED = 1e-30f;    // numbers that are all below it count as 0 in bytes
 
 enum { NORMED, CONTEXTS, QUERIES, SCORES, POINTERS, INNER, EMBEDDED, GATES, HIDDEN_GATES, JOINED, NUM_SCRATCH };
 enum { CHUNK = (1 << 18) - HEADER / 4, GROUP = 240, RECURRENT_GROUP = 960 };
@@ -213,8 +231,8 @@ static int prepare_step(State *state) {
 }
 
 struct Kernels {
-    int64_t (*packed_size)(int64_t, int64_t);
-    void (*pack)(const float *, int64_t, int64_t, float *);
+    int64_t (*packed_size)(int64_t, int64_t, int64_t);
+    void (*pack)(const float *, int64_t, int64_t, int64_t, float *);
     int (*step)(State *, const int64_t *, const float *, float *, float *);
     int (*project_memory)(const Attention *, const float *, int64_t, int64_t, float *);
     int (*begin)(State *, const float *);
@@ -234,6 +252,7 @@ struct Kernels {
 #define NAME generic
 #define LANES 4
 #define ROWS 2
+#define VNNI 0
 #define FN static
 #define INLINE static inline __attribute__((always_inline))
 #include "body.inc"
@@ -262,15 +281,27 @@ struct Kernels {
 #define FN static __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
 #define INLINE static inline __attribute__((always_inline, target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
 #include "body.inc"
+#undef NAME
+#undef FN
+#undef INLINE
+#undef VNNI
+
+#define NAME avx512vnni
+#define VNNI 1
+#define FN static __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx512vnni,fma")))
+#define INLINE static inline __attribute__((always_inline, target("avx512f,avx512vl,avx512dq,avx512bw,avx512vnni,fma")))
+#include "body.inc"
 #endif
 
 // The variants, the slowest first; those that this processor lacks are null.
 static const Kernels *variant(int64_t number) {
 #if defined(__x86_64__)
     if (number == 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2::kernels;
-    if (number == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
-        return &avx512::kernels;
+    if (number >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma")) {
+        if (number == 2) return &avx512::kernels;
+        if (number == 3 && __builtin_cpu_supports("avx512vnni")) return &avx512vnni::kernels;
+    }
 #endif
     return number == 0 ? &generic::kernels : 0;
 }
@@ -287,9 +318,14 @@ API int64_t pl_struct_size(int64_t number) {
     return number >= 0 && number < (int64_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[number] : 0;
 }
 
-API int64_t pl_packed_size(int64_t number, int64_t n, int64_t k) { return variant(number)->packed_size(n, k); }
+// The floats that `pl_pack` writes for W (n, k); `bytes`: whether as bytes.
+API int64_t pl_packed_size(int64_t number, int64_t n, int64_t k, int64_t bytes) {
+    return variant(number)->packed_size(n, k, bytes);
+}
 
-API void pl_pack(int64_t number, const float *w, int64_t n, int64_t k, float *out) { variant(number)->pack(w, n, k, out); }
+API void pl_pack(int64_t number, const float *w, int64_t n, int64_t k, int64_t bytes, float *out) {
+    variant(number)->pack(w, n, k, bytes, out);
+}
 
 API int pl_candidates(int64_t number, const Output *output, const float *hidden, const float *lambdas, int64_t rows,
                       int64_t count, const int64_t *banned, int64_t num_banned, double *log_probs, int64_t *ids,

@@ -12,10 +12,10 @@ enum { MAX_TAPS = 8 };
 enum { GRU = 3, LSTM = 4 };  // by their number of gates
 enum { MLP = 0, GENERAL = 1, FIXED = 2, MULTIHEAD = 3 };
 
-// y = x W' + b, W (n, k) packed by `pl_pack`; b may be null.
+// y = x W' + b, W (n, k) packed by `pl_pack`, as floats or as bytes; b may be null.
 struct Matrix {
     const float *packed, *bias;
-    int64_t n, k;
+    int64_t n, k, bytes;
 };
 
 // Layer normalisation; weight null: none.

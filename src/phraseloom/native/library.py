@@ -17,18 +17,19 @@ import torch
 from torch import Tensor
 
 MAX_TAPS = 8
-VARIANTS = ("generic", "avx2", "avx512")
+VARIANTS = ("generic", "avx2", "avx512", "avx512 vnni")
 ACTIVATIONS = {"linear": 0, "relu": 1, "swish": 2, "gelu": 3}
 GATES = {"gru": 3, "lstm": 4}
 RECURRENT_ATTENTIONS = {"mlp": 0, "general": 1, "fixed": 2, "multihead": 3}
 
 _NO_MEMORY, _BAD_TOKEN = -1, -2
+_LONGEST_BYTES = 1 << 16  # MOST_BYTES of kernels.cpp
 
 
 class MatrixStruct(Structure):
     """`Matrix` of kernels.h."""
 
-    _fields_ = [("packed", c_void_p), ("bias", c_void_p), ("n", c_int64), ("k", c_int64)]
+    _fields_ = [("packed", c_void_p), ("bias", c_void_p), ("n", c_int64), ("k", c_int64), ("bytes", c_int64)]
 
 
 class NormStruct(Structure):
@@ -195,8 +196,8 @@ _P, _I = c_void_p, c_int64
 _FUNCTIONS = {
     "pl_lanes": (_I, [_I]),
     "pl_struct_size": (_I, [_I]),
-    "pl_packed_size": (_I, [_I, _I, _I]),
-    "pl_pack": (None, [_I, _P, _I, _I, _P]),
+    "pl_packed_size": (_I, [_I, _I, _I, _I]),
+    "pl_pack": (None, [_I, _P, _I, _I, _I, _P]),
     "pl_candidates": (c_int, [_I, _P, _P, _P, _I, _I, _P, _I, _P, _P, _P, _P]),
     "pl_encode": (c_int, [_P, _P]),
     "pl_multiply": (None, [_I, _P, _P, _I, _I, _P]),
@@ -258,12 +259,12 @@ def check(code: int) -> None:
 
 
 class Parts:
-    """Makes structures of one variant, and keeps alive what they point to."""
+    """Makes structures of one variant, and keeps alive what they point to. `as_bytes`: matrices are packed as bytes."""
 
-    def __init__(self, variant: int) -> None:
+    def __init__(self, variant: int, *, as_bytes: bool = False) -> None:
         library = load()
         assert library is not None
-        self.library, self.variant = library, variant
+        self.library, self.variant, self.as_bytes = library, variant, as_bytes
         self._alive: list[object] = []
 
     def keep(self, thing: object) -> None:
@@ -284,13 +285,15 @@ class Parts:
         self.keep(array)
         return array
 
-    def matrix(self, weight: Tensor, bias: Tensor | None = None) -> MatrixStruct:
-        """A packed copy of y = x Wᵀ + b, W (n, k)."""
+    def matrix(self, weight: Tensor, bias: Tensor | None = None, *, exact: bool = False) -> MatrixStruct:
+        """A packed copy of y = x Wᵀ + b, W (n, k); in floats if it has to be `exact`."""
         weight = weight.detach().float().contiguous()
         n, k = weight.shape
-        packed = torch.empty(self.library.pl_packed_size(self.variant, n, k), dtype=torch.float32, device="cpu")
-        self.library.pl_pack(self.variant, weight.data_ptr(), n, k, packed.data_ptr())
-        return MatrixStruct(self.pointer(packed), self.pointer(bias), n, k)
+        as_bytes = self.as_bytes and not exact and k <= _LONGEST_BYTES
+        size = self.library.pl_packed_size(self.variant, n, k, as_bytes)
+        packed = torch.empty(size, dtype=torch.float32, device="cpu")
+        self.library.pl_pack(self.variant, weight.data_ptr(), n, k, as_bytes, packed.data_ptr())
+        return MatrixStruct(self.pointer(packed), self.pointer(bias), n, k, as_bytes)
 
     def norm(self, norm: torch.nn.Module | None) -> NormStruct:
         """A layer normalisation; none for an identity."""

@@ -1,7 +1,8 @@
-"""A model for search whose encoder, decoder steps and output run in the library: `fast(model, kernels)`.
+"""A model for search whose encoder, decoder steps and output run in the library: `fast(model, kernels, precision)`.
 
 The hidden states are within 1e-5 of those of eager torch, and are the same bits in every batch. Each part of a model that the
-library cannot run (the encoder, the decoder, the output) stays eager.
+library cannot run (the encoder, the decoder, the output) stays eager. With the precision int8, matrices are multiplied as
+bytes (`body.inc`); states are still the same bits in every batch.
 """
 
 from __future__ import annotations
@@ -19,39 +20,43 @@ from phraseloom.layers.attention.multihead import MultiHeadAttention
 from phraseloom.layers.fertility import AS_TRAINED, Tempering
 from phraseloom.layers.segments import PhraseSegments
 from phraseloom.models.decoder import Memory
+from phraseloom.models.device import REDUCED
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.phrases import PhraseMemory
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder, final_states
 from phraseloom.models.translation import TranslationModel
 from phraseloom.native.library import ACTIVATIONS, GATES, Parts, SourceStruct, best_variant, check, load
 from phraseloom.native.program import Unsupported, decoder_program, encoder_program, output_program
-from phraseloom.options.decoding import Kernels
+from phraseloom.options.decoding import Kernels, Precision
 from phraseloom.outputs import ContinuousOutput, DecoderOutput, SoftmaxOutput, WordOrPhraseOutput
 
 
-def fast(model: Any, kernels: Kernels = "auto") -> Any:
-    """`model` for search with these kernels: itself for `eager`, and for `auto` where the library cannot run its decoder.
+def fast(model: Any, kernels: Kernels = "auto", precision: Precision = "fp32") -> Any:
+    """`model` for search with these kernels: itself for `eager`, for bf16 and fp16, and for `auto` where the library cannot
+    run its decoder in float32.
 
-    Raises UsageError for `native` if the library was not built or cannot run the decoder.
+    Raises UsageError for `native` and for int8 if the library was not built or cannot run the decoder.
     """
-    if kernels == "eager":
+    if kernels == "eager" or precision in REDUCED:
         return model
     try:
-        return NativeModel(model, _compiled(model))
+        return NativeModel(model, _compiled(model, as_bytes=precision == "int8"))
     except Unsupported as reason:
+        if precision == "int8":
+            raise UsageError(f"precision: int8 is not possible: {reason}", hint="use precision: fp32") from None
         if kernels == "auto":
             return model
         raise UsageError(f"kernels: native is not possible: {reason}", hint="use kernels: auto") from None
 
 
 class _Compiled:
-    """The programs of a model and the parameters that they were made from."""
+    """The programs of a model and the parameters that they were made from. `as_bytes`: see `Parts`."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, as_bytes: bool) -> None:
         embedding = _embedding(model)
         self._read = _tensors(model)  # kept alive: another tensor must not get their addresses
         self._made_from, self._score = _versions(self._read), getattr(model.output, "score", None)
-        self.parts = parts = Parts(best_variant(_head_size(model)))
+        self.parts = parts = Parts(best_variant(_head_size(model)), as_bytes=as_bytes)
         self.decoder = decoder_program(parts, model.decoder, embedding)
         self.encoder = self.output = None
         if isinstance(model, TranslationModel):
@@ -60,7 +65,9 @@ class _Compiled:
             except Unsupported:
                 self.encoder = None
         fertility = getattr(model, "fertility", None)
-        self.fertility = [] if fertility is None else [parts.matrix(one.weight, one.bias) for one in fertility.maps]
+        self.fertility = (
+            [] if fertility is None else [parts.matrix(one.weight, one.bias, exact=True) for one in fertility.maps]
+        )
         try:
             self.output = output_program(parts, model.output, gated=fertility is not None)
         except Unsupported:
@@ -100,22 +107,22 @@ def _versions(tensors: list[Tensor]) -> list[tuple[int, int]]:
     return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
 
 
-_programs: WeakKeyDictionary[nn.Module, _Compiled] = WeakKeyDictionary()
+_programs: dict[bool, WeakKeyDictionary[nn.Module, _Compiled]] = {False: WeakKeyDictionary(), True: WeakKeyDictionary()}
 _lock = threading.Lock()
 
 
-def _compiled(model: Any) -> _Compiled:
+def _compiled(model: Any, *, as_bytes: bool) -> _Compiled:
     """The programs of a model, made when it is first searched or when its parameters have changed."""
     if load() is None:
         raise Unsupported("the compiled library is not there; `phraseloom doctor` tells how to build it")
     if type(model) not in (TranslationModel, LanguageModel):
         raise Unsupported(f"it cannot run a {type(model).__name__}")
     with _lock:
-        compiled = _programs.get(model)
+        compiled = _programs[as_bytes].get(model)
         if compiled is None or model.training or not compiled.is_current(model):
             if model.training or any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
                 raise Unsupported("it runs float32 models on a CPU, for inference")
-            _programs[model] = compiled = _Compiled(model)
+            _programs[as_bytes][model] = compiled = _Compiled(model, as_bytes=as_bytes)
         return compiled
 
 

@@ -51,7 +51,7 @@ UnknownMethod = Literal["forbid", "keep", "replace"]
 LongLines = Literal["crop", "split"]
 StopRule = Literal["finished", "exact", "transformers"]
 Kernels = Literal["auto", "eager", "native"]
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "bf16", "fp16", "int8"]
 EnsembleMean = Literal["probabilities", "log_probabilities"]
 MbrMetric = Literal["chrf", "bleu"]
 
@@ -181,7 +181,8 @@ class DecodingConfig(Config):
     )
     precision: Precision = Field(
         "fp32",
-        description="Arithmetic of the products of a search. bf16 and fp16 are for GPUs; log-probabilities stay fp32.",
+        description="Arithmetic of the products of a search. bf16 and fp16 are for GPUs, int8 for CPUs; log-probabilities "
+        "stay fp32.",
     )
     max_input_tokens: int = Field(
         LINE_TOKENS, ge=1, le=1_000_000, description="Most subwords of a line. Longer lines are cropped (or split)."
@@ -260,8 +261,10 @@ class DecodingConfig(Config):
     def _list_fits_beam(self) -> DecodingConfig:
         if self.mbr and self.n_best > self.mbr:
             raise ValueError(f"n_best {self.n_best} is larger than mbr {self.mbr}; set mbr to {self.n_best} or more")
-        if self.precision != "fp32" and self.kernels == "native":
+        if self.precision in ("bf16", "fp16") and self.kernels == "native":
             raise ValueError(f"precision {self.precision} is for torch, and kernels is native; set kernels to auto")
+        if self.precision == "int8" and self.kernels == "eager":
+            raise ValueError("precision int8 is for the compiled library, and kernels is eager; set kernels to auto")
         if not self.samples and self.n_best > self.beam:
             raise ValueError(f"n_best {self.n_best} is larger than beam {self.beam}; set beam to {self.n_best}")
         return self
