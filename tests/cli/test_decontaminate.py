@@ -28,6 +28,7 @@ def test_pairs_in_held_out_text_are_left_out(command: Command, tmp_path: Path, m
     assert done.err == "phraseloom decontaminate: left out 2 of 5 pairs (40.00%): a side is in held-out text\n"
     assert (tmp_path / "clean" / "source.txt").read_text() == "Ja .\n\nZwei alte Männer\n"
     assert (tmp_path / "clean" / "target.txt").read_text() == "Yes .\nx\nTwo old men\n"
+    assert (tmp_path / "clean" / "lines.txt").read_text() == "2\n4\n5\n"
     assert "not empty" in command(*PAIRS, *HELD_OUT, "-o", "clean").err
     assert command(*PAIRS, "--held-out-source", "test.de", "--words", "1", "-o", "clean", "--overwrite").code == 0
     assert (tmp_path / "clean" / "target.txt").read_text() == "The house is old\nx\nTwo old men\n"

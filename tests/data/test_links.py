@@ -88,6 +88,17 @@ def test_a_bad_link_is_refused_with_file_and_line(tmp_path: Path, line: str, mes
     assert caught.value.line == row + 1 and str(caught.value.file).endswith("a.links")
 
 
+def test_links_of_a_pair_that_is_left_out_are_checked(tmp_path: Path) -> None:
+    """A link of a blank line is the clearest sign of a file that is shifted."""
+    more = linked(tmp_path)
+    sources, lines = [*read_lines(tmp_path / "a.s")], [*read_lines(tmp_path / "a.links")]
+    row = next(n for n, own in enumerate(lines) if own)
+    write_lines(tmp_path / "a.s", [*sources[:row], "", *sources[row + 1 :]])
+    with pytest.raises(DataError, match="the source has") as caught:
+        make(tmp_path, overwrite=True, **more)
+    assert caught.value.line == row + 1 and str(caught.value.file).endswith("a.links")
+
+
 def test_another_number_of_lines_is_refused(tmp_path: Path) -> None:
     more = linked(tmp_path)
     write_lines(tmp_path / "a.links", [*read_lines(tmp_path / "a.links")][:-3])

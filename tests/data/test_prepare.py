@@ -250,6 +250,16 @@ def test_duplicates_are_those_of_a_set(tmp_path: Path, monkeypatch: pytest.Monke
     assert lines == [raw.index(pair) for pair in dict.fromkeys(raw)]
 
 
+def test_a_pair_with_another_tag_is_no_duplicate(tmp_path: Path) -> None:
+    config(tmp_path)
+    for name in ("a", "b"):
+        write_lines(tmp_path / f"{name}.s", [WORDS[0], WORDS[1], WORDS[0]])
+        write_lines(tmp_path / f"{name}.t", [WORDS[0], WORDS[1], WORDS[0]])
+    files = [{"source": f"{name}.s", "target": f"{name}.t", "tag": f"<2{name}>"} for name in ("a", "b")]
+    report = make(tmp_path, train=files, filter={"deduplicate": True}, subwords={"kind": "subword_nmt", "merges": 9})
+    assert Dataset.open(report.folder).split("train").lines.tolist() == [0, 1, 3, 4]
+
+
 def test_compressed_files_give_the_same_dataset(tmp_path: Path) -> None:
     plain = make(tmp_path)
     for side in "st":

@@ -22,6 +22,7 @@ from tests.helpers import run_records, training_in_this_process
 
 from phraseloom.cli.main import run
 from phraseloom.config import validate
+from phraseloom.data.corpus import Dataset
 from phraseloom.data.survey import locate
 from phraseloom.errors import ConfigError, DataError, PhraseloomError, UsageError
 from phraseloom.models.store import load_model
@@ -383,12 +384,9 @@ def test_the_report_names_files_and_lines_of_the_recipe(
 
 
 def test_a_line_of_a_step_has_a_place_in_the_files_of_the_recipe(tmp_path: Path) -> None:
-    """Line 3 of the clean text is line 5 of all text: a pair that is left out differs from its neighbours in one side."""
-    texts = {"raw.de": "abaac", "raw.en": "xyzxz", "clean.de": "aac", "clean.en": "xxz"}
-    for name, text in texts.items():
-        (tmp_path / name).write_text("\n".join(text) + "\n")
-    raw, clean = ([tmp_path / f"{kind}.{side}" for side in ("de", "en")] for kind in ("raw", "clean"))
-    origin = TextOrigin([("first", 3), ("second", 2)], raw, clean)
+    """Line 3 of the clean text is line 5 of all text."""
+    (tmp_path / "lines.txt").write_text("1\n4\n5\n")
+    origin = TextOrigin([("first", 3), ("second", 2)], tmp_path / "lines.txt")
     assert [origin.place(line) for line in (1, 2, 3)] == [("first", 1), ("second", 1), ("second", 2)]
     origin = TextOrigin([("first", 3), ("second", 2)])
     assert [origin.place(line) for line in (3, 4, 6)] == [("first", 3), ("second", 1), None]
@@ -436,6 +434,8 @@ def test_pairs_in_held_out_text_are_left_out_before_the_first_step(
     text, fertility = (path.read_text() for path in find_labels(config)["train"])
     assert len(text.splitlines()) == len(fertility.splitlines()) == 24 and "heim" not in text
     assert json.loads((tmp_path / "dataset" / "index.json").read_text())["splits"]["train"]["read"] == 24
+    raw, train = (tmp_path / "train.de").read_text().splitlines(), Dataset.open(tmp_path / "dataset").split("train")
+    assert train.lines.tolist() == [n for n, line in enumerate(raw) if line not in (SOURCE[1], SOURCE[3])]
 
 
 def refused(folder: Path, recipe: dict[str, Any] = RECIPE) -> str:
@@ -784,6 +784,7 @@ def test_a_terminal_shows_the_share_of_a_step_that_writes_lines(
         ({"subwords": {"kind": "words", "phrases": 9, "vectors": "en.vec"}}, "subwords.vectors: {train: {}}"),
         ({"text": {}}, "needs tokenize: moses"),
         ({"target_phrases": None}, "is for data.target_phrases"),
+        ({"temperature": 5.0}, "has no weight, tag or links, and no temperature"),
         ({"target_phrases": {"rule": "other"}}, "rule"),
     ],
 )

@@ -17,6 +17,10 @@ from phraseloom.text.held_out import HeldOut, hash_line
         ("»Das geht nicht«, sagte er.", '"Das geht nicht" , sagte er .'),
         ("most_likely a house", "most likely a house"),
         ("straße im regen", "STRASSE im Regen"),
+        ("This is nice 😀", "this is nice ☺"),
+        ("𝄞 see you soon 🇩🇪", "See you soon"),
+        ("İstanbul büyük şehir", "istanbul büyük şehir"),
+        ("ISPARTA büyük şehir", "ısparta büyük şehir"),
     ],
 )
 def test_case_punctuation_and_spaces_do_not_count(first: str, second: str) -> None:
@@ -27,6 +31,7 @@ def test_letters_digits_and_marks_count() -> None:
     lines = ["a b c", "a b d", "a b 1", "a b c̦", "की रात है", "का रात है"]
     assert len({hash_line(line, 3) for line in lines}) == len(lines)
     assert hash_line("a , b !", 3) is None and hash_line("... !", 1) is None
+    assert hash_line("a b 😀", 3) is None and hash_line("𠀀 𠀁", 2) != hash_line("𠀀 𠀂", 2)
 
 
 def test_a_pair_is_found_by_either_side(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import require_file, require_regular_file, write_manifest
 
 BLOCK = 20_000
-NAMES = ("source.txt", "target.txt")
+NAMES, LINES = ("source.txt", "target.txt"), "lines.txt"
 
 
 def command(
@@ -35,7 +35,7 @@ def command(
     """Leave out the training pairs of which a side of at least N words is in held-out text of its language.
 
     Case, punctuation and white space do not count. The output folder has the remaining pairs, source.txt and
-    target.txt. data.filter.decontaminate does the same within prepare (docs/data.md).
+    target.txt, and their line numbers, lines.txt. data.filter.decontaminate does the same within prepare (docs/data.md).
 
     Example: phraseloom decontaminate -s train.de -t train.en --held-out-source test.de --held-out-target test.en -o clean
     """
@@ -69,6 +69,7 @@ def command(
     with new_folder(output, kind, overwrite=overwrite, inputs=inputs) as folder:
         for path, name in zip((source, target), NAMES, strict=True):
             write_lines(folder / name, compress(read_lines(path), kept))
-        write_manifest(folder, NAMES)
+        write_lines(folder / LINES, map(str, compress(range(1, pairs + 1), kept)))
+        write_manifest(folder, (*NAMES, LINES))
     share = f"{(pairs - left) / pairs:.2%}"
     note("decontaminate", f"left out {pairs - left:,} of {plural(pairs, 'pair')} ({share}): a side is in held-out text")

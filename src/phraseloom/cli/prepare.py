@@ -71,9 +71,9 @@ def command(
                 raise UsageError("--part and --merge exclude each other", hint="merge after all parts are encoded")
             _prepare_part(loaded, chosen, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe)
             return
-        report = prepare(
-            config, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe, merge=merge or ()
-        )
+        options: dict[str, Any] = {} if made is None else {"line_numbers": made.kept}
+        options |= {"overwrite": overwrite, "progress": progress, "recipe": recipe, "merge": merge or ()}
+        report = prepare(config, data_root=data_root, **options)
     except DataError as error:
         if made is None:
             raise

@@ -147,7 +147,8 @@ class Coder:
             passed = _passed(sizes[1] if is_text else sizes[0], sizes[1], pairs, filters, dropped)
         keys = None
         if filters is not None and filters.deduplicate:
-            texts = (f"{source[i]}\n{target[i]}".encode() for i in pairs)
+            task = "".join(f"{tag}\n" for tag in chunk.tags)  # a pair with other tags is another example
+            texts = (f"{task}{source[i]}\n{target[i]}".encode() for i in pairs)
             digests = [hashlib.blake2b(text, digest_size=16).digest() for text in texts]
             keys = np.array(digests, dtype="S16")
         tokens = (left.astype(self.token_type), right.astype(self.token_type))
@@ -185,30 +186,35 @@ def _links(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Source token and target token of each link between tokens, in turn, and twice the number of links of each pair.
 
-    A link of words links all their tokens. Raises DataError (file, line).
+    A link of words links all their tokens. Raises DataError (file, line), also for links of a pair that is left out.
     """
     assert chunk.links is not None
+    words = [[sum(map(bool, text.split(" "))) for text in side] for side in (chunk.source, chunk.target)]
+    links_of = [
+        parse_links(text, file=chunk.link_file, line=chunk.first + n, lengths=(words[0][n], words[1][n]))
+        if text.strip()
+        else []
+        for n, text in enumerate(chunk.links)
+    ]
     flat: list[int] = []
     counts = np.zeros(len(encoded.lines), np.int32)
     ends = [np.cumsum(lengths, dtype=np.int64) for lengths in encoded.lengths]
     for row, number in enumerate(encoded.lines.tolist()):
-        if not chunk.links[number].strip():
+        if not links_of[number]:
             continue
-        line, texts = chunk.first + number, (chunk.source[number], chunk.target[number])
-        lengths = [sum(map(bool, text.split(" "))) for text in texts]
-        links = parse_links(chunk.links[number], file=chunk.link_file, line=line, lengths=(lengths[0], lengths[1]))
+        texts = chunk.source[number], chunk.target[number]
         tokens: list[list[list[int]]] = []
         for k, side in enumerate((tokenizer.source, tokenizer.target)):
-            own: list[list[int]] = [[] for _ in range(lengths[k])]
+            own: list[list[int]] = [[] for _ in range(words[k][number])]
             ids = encoded.tokens[k][ends[k][row] - encoded.lengths[k][row] : ends[k][row]].tolist()
             try:
-                words = word_of_piece(side, texts[k], ids)
+                word_of = word_of_piece(side, texts[k], ids)
             except DataError as error:
-                raise DataError(error.what, file=chunk.link_file, line=line, hint=error.hint) from error
-            for token, word in enumerate(words):
+                raise DataError(error.what, file=chunk.link_file, line=chunk.first + number, hint=error.hint) from error
+            for token, word in enumerate(word_of):
                 own[word].append(token)
             tokens.append(own)
-        places = sorted((t, s) for i, j in links for s in tokens[0][i] for t in tokens[1][j])
+        places = sorted((t, s) for i, j in links_of[number] for s in tokens[0][i] for t in tokens[1][j])
         flat += [token for t, s in places for token in (s, t)]
         counts[row] = 2 * len(places)
     if max(flat, default=0) + len(chunk.tags) >= 2**16:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from phraseloom import __version__
 from phraseloom.data.encode import Chunk, Coder, EncodedChunk, Encoder, RawChunk
@@ -97,15 +98,19 @@ def prepare(
     progress: Progress | None = None,
     recipe: str | Path | None = None,
     merge: Sequence[str | Path] = (),
+    line_numbers: Path | None = None,
 ) -> Report:
     """Write the dataset that `config` describes to `config.folder`.
 
     Parts that a killed call or `prepare_part` has stored are not encoded again; `merge` names folders of parts of other
     machines. `progress(stage, done, total)` is called from time to time and counts lines. `recipe` is the file of `config`; it
-    is protected from being overwritten, like all inputs. Raises DataError, FileProblem, UsageError.
+    is protected from being overwritten, like all inputs. `line_numbers`: a file with the number of each training pair, from 1,
+    where the text is a part of another one. Raises DataError, FileProblem, UsageError.
     """
     with Workers(config.processes) as workers:
         folder, inputs, work = _begin(config, Path(data_root), overwrite, progress, recipe, workers)
+        if line_numbers is not None:
+            work.line_numbers = np.array([int(line) - 1 for line in read_lines(line_numbers)], np.int64)
         try:
             with new_folder(folder, DATASET, overwrite=overwrite, inputs=inputs) as work.folder:
                 work.parts.begin()
@@ -296,6 +301,7 @@ class _Work:
         self.joined = isinstance(config.subwords, WordsConfig) and config.subwords.joined
         self.vectors: str | None = None
         self.tokenizer: Tokenizer | None = None
+        self.line_numbers: npt.NDArray[np.int64] | None = None
 
     def survey(self) -> None:
         """Read every file once, before anything is written. Raises DataError, FileProblem."""
@@ -631,7 +637,10 @@ class _Work:
                 unknown = [n + int((ids == UNK).sum()) for n, ids in zip(unknown, encoded.tokens, strict=False)]
                 examples.update(dict.fromkeys(stored.unspelled))
                 pairs_of_file[chunk.file] += len(encoded.lines)
-                writer.add(encoded.tokens, encoded.lengths, encoded.lines + chunk.base)
+                lines = encoded.lines + chunk.base
+                if split == "train" and self.line_numbers is not None:
+                    lines = self.line_numbers[lines]
+                writer.add(encoded.tokens, encoded.lengths, lines)
                 self.progress(f"writing {split}", chunk.base + stored.pairs, self.lines(split))
             shards = writer.finish()
         finally:

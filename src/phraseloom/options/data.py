@@ -325,8 +325,11 @@ class DataConfig(Config):
             )
         if self.text.tokenize == "none":
             raise ValueError("target_phrases are of words, so data.text needs tokenize: moses, or jieba")
-        if any(pair.weight is not None or pair.tag is not None or pair.links is not None for pair in self.train):
-            raise ValueError("target_phrases joins the files of a split to one, which has no weight, tag or links")
+        of_files = any(pair.weight is not None or pair.tag is not None or pair.links is not None for pair in self.train)
+        if of_files or self.temperature is not None:
+            raise ValueError(
+                "target_phrases joins the files of a split to one, which has no weight, tag or links, and no temperature"
+            )
         if self.tokenizer is not None:
             raise ValueError("target_phrases makes a vocabulary of its own, and data.tokenizer brings another one")
         if self.filter.decontaminate is not None and any(pair.trees is not None for pair in self.train):

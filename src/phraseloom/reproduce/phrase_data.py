@@ -47,9 +47,9 @@ FILTER_OPTION = re.compile(r"--([a-z-]+)(?: (?!--|-o)(\S+))?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
 BELOW = f"{ROOT}/"  # of the words of `_place`
-LINES = "lines.txt"  # of `phrases mwt`
+LINES = "lines.txt"  # of `phrases mwt` and `decontaminate`
 LEXICON = "lexicon.tsv"  # of `align lexicon`
-ROW, CLEAN, SIDES = "data", "clean", ("source", "target")
+ROW, CLEAN, KEPT, SIDES = "data", "clean", "kept", ("source", "target")  # KEPT: the folder that CLEAN writes
 NO_CANDIDATE = re.compile(r"no candidate: (.*? several target words); (.*? without links);")  # of `phrases extract`
 NO_PHRASE = re.compile(r"no candidate passed the filters: (.*?);")  # of `phrases filter`
 
@@ -58,30 +58,20 @@ NO_PHRASE = re.compile(r"no candidate passed the filters: (.*?);")  # of `phrase
 class TextOrigin:
     """Where the lines of a text come from: files of the recipe with their numbers of lines, one after the other.
 
-    `raw`, `clean`: both sides before and after `decontaminate`, if pairs are left out.
+    `kept`: the numbers of the lines that `decontaminate` kept, if pairs are left out.
     """
 
     files: Sequence[tuple[str, int]]
-    raw: Sequence[Path] = ()
-    clean: Sequence[Path] = ()
+    kept: Path | None = None
 
     def place(self, line: int) -> tuple[str, int] | None:
         """The file and the line in it of a line of the text, from 1; None if the files have changed since."""
-        rest = self._uncleaned(line) if self.clean else line
+        rest = line if self.kept is None else int(next(islice(read_lines(self.kept), line - 1, None), line))
         for name, lines in self.files:
             if rest <= lines:
                 return name, rest
             rest -= lines
         return None
-
-    def _uncleaned(self, line: int) -> int:
-        """The line before `decontaminate`: it keeps all copies of a pair or none, so pairs can be matched one by one."""
-        remaining = zip(*map(read_lines, self.clean), strict=False)
-        wanted, number = islice(remaining, line), 0
-        before = enumerate(zip(*map(read_lines, self.raw), strict=False), 1)
-        for pair in wanted:
-            number = next((n for n, raw in before if raw == pair), number)
-        return number
 
 
 @dataclass(frozen=True)
@@ -102,6 +92,7 @@ class PhraseData:
     origins: dict[str, TextOrigin]  # of each text of `config`
     steps: int  # with the dataset, which is the last one
     left_out: int | None  # training pairs that are in valid or test; None without data.filter.decontaminate
+    kept: Path | None  # the numbers of the other ones, from 1
 
     def summary(self) -> str:
         """How many candidates there were, how many are phrases, and how often the training text has one.
@@ -422,11 +413,11 @@ def _text_commands(config: DataConfig) -> Commands:
             for word in (f"--held-out-{side}", f"{{{side}_{split}_text}}/out.txt")
         ]
         pair = ["-s", "{source_train_text}/out.txt", "-t", "{target_train_text}/out.txt"]
-        commands[CLEAN] = _step("decontaminate", *pair, *held_out, "--words", str(words), "-o", f"{{here}}/{CLEAN}")
+        commands[CLEAN] = _step("decontaminate", *pair, *held_out, "--words", str(words), "-o", f"{{here}}/{KEPT}")
     for split in splits:
         for side in SIDES:
             is_clean = split == "train" and words is not None
-            raw = f"{{{CLEAN}}}/{CLEAN}/{side}.txt" if is_clean else f"{{{side}_{split}_text}}/out.txt"
+            raw = f"{{{CLEAN}}}/{KEPT}/{side}.txt" if is_clean else f"{{{side}_{split}_text}}/out.txt"
             commands[f"{side}_{split}"] = _tokens(config, side, raw, _truecaser(config, side, split))
         trees = [_place(pair.all_files["trees"][0]) for pair in config.files(split) if "trees" in pair.all_files]
         if trees:
@@ -533,7 +524,7 @@ def _texts(config: DataConfig, made: Mapping[str, Step]) -> dict[str, dict[str, 
         names = {"source": f"source_{split}_text", "target": f"joined_{split}", "trees": f"trees_{split}"}
         texts[split] = {side: (made[name], "out.txt") for side, name in names.items() if name in made}
     if CLEAN in made:
-        texts["train"]["source"] = (made[CLEAN], f"{CLEAN}/source.txt")
+        texts["train"]["source"] = (made[CLEAN], f"{KEPT}/source.txt")
     return texts
 
 
@@ -546,15 +537,13 @@ def _result(
         )  # `..` after a link goes up from its target
 
     changes: dict[str, Any] = {"target_phrases": None}
+    kept = made[CLEAN].folder / KEPT / LINES if CLEAN in made else None
     origins = {}
     for split, texts in _texts(config, made).items():
         changes[split] = [{side: named(step.folder / within) for side, (step, within) in texts.items()}]
         for side, name in changes[split][0].items():
-            raw = clean = list[Path]()
-            if split == "train" and CLEAN in made:
-                raw = [made[f"{side}_train_text"].folder / "out.txt" for side in SIDES]
-                clean = [made[CLEAN].folder / CLEAN / f"{side}.txt" for side in SIDES]
-            origins[name] = TextOrigin([(getattr(file, side), file.lines) for file in read[split]], raw, clean)
+            lines = [(getattr(file, side), file.lines) for file in read[split]]
+            origins[name] = TextOrigin(lines, kept if split == "train" else None)
     vectors = made["vectors"].folder / "vectors.vec"
     content = config.model_dump(mode="json") | changes
     content["subwords"] |= {"vectors": named(vectors)}
@@ -571,6 +560,7 @@ def _result(
         origins=origins,
         steps=steps,
         left_out=_left_out(made),
+        kept=kept,
     )
 
 
@@ -587,7 +577,7 @@ def _test_files(config: DataConfig, made: Mapping[str, Step], root: Path) -> dic
 def _left_out(made: dict[str, Step]) -> int | None:
     if CLEAN not in made:
         return None
-    read, left = made["source_train_text"].folder / "out.txt", made[CLEAN].folder / CLEAN / "source.txt"
+    read, left = made["source_train_text"].folder / "out.txt", made[CLEAN].folder / KEPT / "source.txt"
     return count_lines(read) - count_lines(left)
 
 
