@@ -24,6 +24,9 @@ from tests.helpers import bpe_tokenizer, tagged_tokenizer, tiny_tokenizer
 from phraseloom.analysis.activation import activation_shares
 from phraseloom.analysis.alignment import align_pairs
 from phraseloom.analysis.attention import forced_attention, pack, unpack
+from phraseloom.analysis.coverage import GoldSpan
+from phraseloom.analysis.coverage import measure as measure_coverage
+from phraseloom.analysis.entropy import attention_entropy
 from phraseloom.analysis.explain.sentence import explain
 from phraseloom.analysis.heatmap import heat_map, tokens_of
 from phraseloom.analysis.phrases import source_phrases
@@ -436,6 +439,36 @@ def test_a_sentence_does_not_depend_on_those_around_it(kind: str, tokenizer: Tok
     together = explain({"m": translator}, lines, lines=[1, 2, 3, 4])["sentences"]
     alone = [explain({"m": translator}, [line], lines=[n])["sentences"][0] for n, line in enumerate(lines, 1)]
     assert together == alone
+
+
+def test_analyses_of_an_ensemble_are_those_of_its_first_model(tokenizer: Tokenizer) -> None:
+    first, second = (translator_of("phrasal with source phrases", tokenizer, seed=seed) for seed in (0, 1))
+    members = [Member(str(n), t.model, tokenizer, t.segmenter) for n, t in enumerate((first, second))]
+    model, segmenter = build_ensemble(members)
+    both = Translator(model, tokenizer, first.config, segmenter=segmenter)
+    pair = ([SOURCE], [TARGET])
+    assert activation_shares(both, *pair) == activation_shares(first, *pair)
+    assert list(align_pairs(both, *pair)) == list(align_pairs(first, *pair))
+    assert source_phrases(both, [SOURCE]) == source_phrases(first, [SOURCE])
+    assert np.array_equal(heat_map(both, *(side[0] for side in pair)).weights, heat_map(first, SOURCE, TARGET).weights)
+    gold = [[GoldSpan((0, 2), (0,))]]
+    assert measure_coverage(both, *pair, gold, samples=5) == measure_coverage(first, *pair, gold, samples=5)
+    assert attention_entropy(both, *pair) == attention_entropy(first, *pair)
+
+
+def test_drawn_translations_are_those_of_the_line(tokenizer: Tokenizer) -> None:
+    """A draw depends on the number of the line."""
+    translator = translator_of("token", tokenizer).with_options(sample=True, beam=1)
+    lines = [SOURCE] * 4
+    texts = [t.text for t in translator.translate(lines)]
+    assert len(set(texts)) > 1
+    views = [sentence["views"][0] for sentence in explain({"m": translator}, lines)["sentences"]]
+    assert [view["target"] for view in views] == texts
+    one = explain({"m": translator}, [SOURCE], lines=[3])["sentences"][0]["views"][0]
+    assert one["target"] == texts[2]
+    drawn = heat_map(translator, SOURCE, number=2)
+    target_ids = [tokenizer.target.vocabulary.id(token) for token in translator.translate(lines)[2].tokens]
+    assert drawn.weights.shape[0] == len(target_ids) + 1
 
 
 def test_two_models_side_by_side(tokenizer: Tokenizer) -> None:

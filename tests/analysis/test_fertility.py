@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.analysis.explain_kinds import CONTINUOUS, joined_tokenizer
+from tests.helpers import tagged_tokenizer
 from tests.training import fertility_net as net
 from torch import Tensor
 
@@ -22,9 +24,15 @@ from phraseloom.analysis.fertility import (
     score,
     scores_of,
 )
+from phraseloom.data.tensors import make_batch
 from phraseloom.errors import DataError, ModelError
 from phraseloom.layers.fertility import Fertility
 from phraseloom.losses.fertility import CLASS_WEIGHTS
+from phraseloom.models import tasks
+from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
+from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import fertility_data
 from phraseloom.training.fertility_data import LabelledText
 
@@ -138,6 +146,44 @@ def test_files_and_classes_of_the_model(tmp_path: Path) -> None:
     assert lines == [f"{tmp_path / 's'}: 1 line left out of more than 2 tokens"]
     with pytest.raises(DataError, match="no line of it can be used"):
         evaluate_fertility(tmp_path / "net", *(tmp_path / n for n in ("s", "l")), max_tokens=0, report=lines.append)
+
+
+def test_a_model_reads_its_tags(tmp_path: Path) -> None:
+    """The gate is measured as it decodes; tags themselves are no items."""
+    tags, joined = tagged_tokenizer("<2de>", "<2fr>"), joined_tokenizer()
+    sides = tags.source.subwords, joined.target.subwords
+    tokenizer = Tokenizer(TextConfig(), "de", "en", *sides, tags=("<2de>", "<2fr>"))
+    config = ModelConfig.model_validate(CONTINUOUS["gate"])
+    torch.manual_seed(0)
+    model = tasks.build(config, tokenizer).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+    save_model(tmp_path / "net", model, config, tokenizer, generation={"tags": ["<2de>"]})
+    net.written(tmp_path, s=["the old man sleeps .", "a cow"], l=["1 0 2 1 1", "2 1"])
+    arguments, said = (tmp_path / "net", tmp_path / "s", tmp_path / "l"), list[str]()
+    text = fertility_data.read_sentences(tokenizer.source, *arguments[1:], classes=4, max_tokens=99)
+    for chosen, prefix in ((None, ["<2de>"]), (["<2fr>"], ["<2fr>"]), ([], [])):
+        found = evaluate_fertility(*arguments, tags=chosen, report=said.append)
+        nll = 0.0
+        for i, line in enumerate(("the old man sleeps .", "a cow")):
+            ids = tokenizer.source.encode(line)
+            batch = make_batch([[*tokenizer.tag_ids(prefix), *ids]], [[]])
+            with torch.inference_mode():
+                states = model.source_states(batch.source_BS, batch.source_lengths_B, None)
+                logits_SC = model.fertility.calibrate(model.fertility.classify(model.fertility.join(*states)))[0]
+            own = text.labels[text.bounds[i] : text.bounds[i + 1]].astype(np.int64)
+            log_p_SC = logits_SC[len(prefix) : len(prefix) + len(ids)].log_softmax(-1)
+            nll -= float(log_p_SC[torch.arange(len(ids)), torch.from_numpy(own)].sum())
+        assert found.nll == pytest.approx(nll / len(text.labels), rel=1e-5)
+    assert said == ["warning: no --tag is given; the tags of this model are <2de>, <2fr>"]
+    kept = np.arange(len(text.labels))
+    tagged = fertility_data.read_sentences(
+        tokenizer.source, *arguments[1:], classes=4, max_tokens=99, tags=tokenizer.tag_ids(["<2de>"])
+    )
+    room = fertility_data.Room(1 << 20, tmp_path)
+    items = [fertility_data.read_items(model, model.fertility, t, kept, room, device=CPU) for t in (text, tagged)]
+    assert torch.equal(items[0].labels_N, items[1].labels_N) and not torch.equal(items[0].inputs_NI, items[1].inputs_NI)
 
 
 def test_reliability_and_break_even_by_hand() -> None:

@@ -172,3 +172,35 @@ def test_own_translations_of_a_model_that_writes_phrases(tmp_path: Path) -> None
     assert found.log_probs != [s.log_prob for s in translator.score(lines, found.lines)]
     given = translate_and_score(tmp_path, lines, None, found.lines)
     assert (given.lines, given.log_probs) == (found.lines, None)
+
+
+def test_plain_references_of_a_model_that_writes_phrases_are_not_forced(tmp_path: Path) -> None:
+    """Their phrases are not known, and they are not tokenised. A gate that reads trees is a part that is missing."""
+    tokenizer = joined_tokenizer()
+    config = ModelConfig.model_validate({**CONTINUOUS["gate"], "phrases": {"segments": {"kind": "dataset"}}})
+    model = tasks.build(config, tokenizer)
+    options: dict[str, Any] = {"generation": {"max_length": {"constant": 3}}}
+    save_model(
+        tmp_path / "gate",
+        model,
+        config,
+        tokenizer,
+        segmenter=TreeSegmenter(max_tokens=4, min_chunks=1, floor=1),
+        **options,
+    )
+    config = ModelConfig.model_validate(CONTINUOUS["words or phrases"])
+    save_model(tmp_path / "net", tasks.build(config, tokenizer), config, tokenizer, **options)
+    lines, references = ["the old man sleeps .", "the cow"], ["the old man sleeps .", "the cow"]
+    assert translate_and_score(tmp_path / "net", lines, references).log_probs is None
+    (tmp_path / "s").write_text("the cow\n")
+    (tmp_path / "labels").write_text("1 2\n")
+    given = Material(
+        lines, references, gold=GOLD[:2], labelled=tmp_path / "s", labels=tmp_path / "labels", trees=[TREES[0], ""]
+    )
+    for name, missing in (
+        ("net", {"alignment", "entropy", "activation", "fertility"}),
+        ("gate", {"alignment", "entropy", "activation", "fertility"}),
+    ):
+        found = measure_model(tmp_path / name, given, say=quiet)
+        assert {kind for kind, value in found.items() if isinstance(value, Lack)} == missing
+    assert "plain text does not tell" in found["entropy"].why and "parse trees" in found["fertility"].why

@@ -129,8 +129,8 @@ def test_token_attention_gives_the_word_alignment() -> None:
         assert all(p.source[1] - p.source[0] == p.target[1] - p.target[0] == 1 for p in links)
 
 
-def slow(slots: np.ndarray, structure: Structure, source: list[int], target: list[int]) -> list[Any]:
-    """The rule of the module, word for word."""
+def slow(slots: np.ndarray, structure: Structure, source: list[int], target: list[int], tags: int = 0) -> list[Any]:
+    """The rule of the module, word for word; `tags` tokens stand before the source."""
     choices = []
     for m, order in enumerate(structure.query_orders):
         groups: dict[tuple[int, int], list[int]] = {}
@@ -143,7 +143,7 @@ def slow(slots: np.ndarray, structure: Structure, source: list[int], target: lis
                 for end in range(len(source) + 1):
                     tokens = range(end - size + 1, end + 1)
                     touched = {source[i] for i in tokens if 0 <= i < len(source)}
-                    if touched and (structure.zero_extended or tokens[0] >= 0):
+                    if touched and (structure.zero_extended or tokens[0] >= -tags):
                         span = (min(touched), max(touched) + 1)
                         total[span] = total.get(span, 0) + sum(slots[m, n, t, end] for t in rows) / len(rows)
             best = max(sorted(total), key=lambda s: total[s])
@@ -157,17 +157,19 @@ def slow(slots: np.ndarray, structure: Structure, source: list[int], target: lis
     return sorted(kept, key=lambda k: k[1])
 
 
+@pytest.mark.parametrize("tags", [0, 1, 2])
 @pytest.mark.parametrize("structure", [HETEROGENEOUS, INTERLEAVED, HOMOGENEOUS, Structure.of_orders(2, [1, 2, 3])])
-def test_slow_reference(structure: Structure) -> None:
+def test_slow_reference(structure: Structure, tags: int) -> None:
+    """An n-gram of tags and the first words is a slot of these words."""
     rng = np.random.default_rng(2)
     joined = 0
     for _ in range(200):
         source, target = words_of(rng), words_of(rng)
-        shape = (len(structure.query_orders), len(structure.orders), len(target) + 1, len(source) + 1)
+        shape = (len(structure.query_orders), len(structure.orders), len(target) + 1, tags + len(source) + 1)
         slots = rng.dirichlet(np.full(shape[1] * shape[3], 0.3), shape[::2]).reshape(shape[0], shape[2], shape[1], -1)
         slots = slots.transpose(0, 2, 1, 3)
-        found = link_phrases(CrossAttention(slots[0].sum(0), slots, structure), source, target)
-        expected = slow(slots, structure, source, target)
+        found = link_phrases(CrossAttention(slots[0].sum(0), slots, structure).after(tags), source, target)
+        expected = slow(slots[..., tags:], structure, source, target, tags)
         assert [w for p in found for w in range(*p.target)] == list(range(max(target) + 1))
         # every link found is a run of expected links with the same source span
         for link in found:
@@ -180,7 +182,7 @@ def test_slow_reference(structure: Structure) -> None:
             joined += len(inside) > 1
         for first, second in pairwise(found):
             assert first.source != second.source or first.source[1] - first.source[0] == 1
-    assert joined or structure is INTERLEAVED
+    assert joined or structure is INTERLEAVED or tags
 
 
 def test_the_largest_slot_weight_of_any_head() -> None:

@@ -66,6 +66,12 @@ def test_segments_of_translations(translator):
     assert found[0].source[0] == "▁the"
 
 
+def test_what_a_model_does_not_read_writes_nothing(tmp_path):
+    translator = translator_of(tmp_path, max_input_tokens=3)
+    (found,) = of_translations(translator, ["the old man sleeps ."])
+    assert len(found.source) == 3 and sum(lengths_of([found]).values()) == 3
+
+
 def test_segments_of_pairs_are_the_likeliest(translator):
     found = of_pairs(translator, SOURCES, TARGETS)
     assert found.left_out == {"blank": 1, "too_long": 0, "impossible": 0}

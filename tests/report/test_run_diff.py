@@ -19,7 +19,7 @@ from phraseloom.report.diff.diff import (
     sentence_chrf,
 )
 from phraseloom.report.diff.page import diff_page
-from phraseloom.report.diff.text import render
+from phraseloom.report.diff.text import differences, numbers, render
 from phraseloom.report.run.measured import ScoredOn, score_parts
 from phraseloom.report.run.runs import SystemFacts
 
@@ -94,6 +94,22 @@ def test_the_sentences_that_differ_most() -> None:
     assert (found.better, found.likelier, found.same_translation) == ([2, 1, 1], [2, 1, 1], 1)
     by_log_prob = compare_sentences(sides, REFERENCES, REFERENCES, by="log-prob", most=9)
     assert [one.line for one in by_log_prob.listed] == [2, 1, 3]
+
+
+def test_a_reference_that_a_model_cannot_write_has_no_log_p() -> None:
+    """A segmental model gives a long target no probability: the other one is likelier, and the number is left out."""
+    never = float("-inf")
+    sides = [
+        SystemSide("a", [FIRST], [[-1.0, never, -2.0, never]]),
+        SystemSide("b", [SECOND], [[-4.0, -1.0, -2.5, never]]),
+    ]
+    for by in ("chrf", "log-prob"):
+        found = compare_sentences(sides, REFERENCES, REFERENCES, by=by, most=9)
+        second = next(one for one in found.listed if one.line == 2)
+        assert (second.log_prob_difference, [s.log_prob for s in second.systems]) == (None, [None, -1.0])
+        assert found.likelier == [2, 1, 1]
+        assert "log P" not in differences(second) and "log P" not in numbers(second.systems[0])
+    assert [one.line for one in found.listed] == [2, 1, 3]
 
 
 def test_without_a_reference_the_least_alike_come_first() -> None:

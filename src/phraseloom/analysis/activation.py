@@ -169,6 +169,7 @@ def activation_shares(
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
     if not 0 <= tau < 1:
         raise UsageError(f"tau {tau:g}: it must be at least 0 and below 1, because no weight is larger than 1")
+    translator = translator.first_model()
     ids, phrases, cropped = cropped_sources(translator, sources, trees)
     target_ids, cropped_targets = crop_targets(translator, targets)
     real = [n for n, (s, t) in enumerate(zip(ids, target_ids, strict=True)) if s and t]

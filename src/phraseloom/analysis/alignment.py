@@ -88,6 +88,7 @@ def align_pairs(
     Raises UsageError (numbers of lines, layer, head, trees), DataError (a line or tree that does not fit), ModelError (no
     attention).
     """
+    translator = translator.first_model()
     layer, head, method = choose(translator.config, cross_structures(translator.model))
     for pair in _pairs(translator, sources, targets, trees, files, first_line):
         if pair is None:
@@ -122,6 +123,7 @@ def measure(
     """
     if len(gold) != len(sources):
         raise DataError(f"{len(gold)} gold alignments, but {len(sources)} sentence pairs")
+    translator = translator.first_model()
     structures = cross_structures(translator.model)
     counts = [np.zeros((len(gold), 2 + s.heads, len(METHODS), 3), np.int64) for s in structures]
     pairs = _pairs(translator, sources, targets, trees, files, 1)

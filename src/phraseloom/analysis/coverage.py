@@ -323,6 +323,7 @@ def measure(
         )
     if samples < 1:
         raise UsageError(f"the bootstrap needs at least 1 resample, not {samples}")
+    translator = translator.first_model()
     structures = _structures(translator.model)
     if not any(max(structure.orders) > 1 for layers in structures.values() for structure in layers):
         raise ModelError(

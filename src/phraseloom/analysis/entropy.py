@@ -104,6 +104,7 @@ def attention_entropy(
     `trees` of the sources are for models with phrases from parse trees. Raises UsageError (numbers of lines, trees), DataError
     (no text, a tree that does not fit), ModelError (no attention, NaN).
     """
+    translator = translator.first_model()
     structures = cross_structures(translator.model)
     forced: Sequence[str] | Sequence[list[int]] = targets or []
     unfinished = blank = 0

@@ -18,6 +18,7 @@ English at a recall of 28 %, and 17 % for Turkish to English at 10 %.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -222,22 +223,25 @@ def evaluate_fertility(
     device: str = "cpu",
     max_tokens: int = FertilityFitOptions.max_tokens,
     recall: float = PAPER_RECALL,
+    tags: Sequence[str] | None = None,
     report: Report = print,
 ) -> FertilityScore:
     """Score the fertility module of the model that `folder` means on a text with the fertilities of its words.
 
-    `recall`: that of the working point `at_paper_recall`. Raises UsageError unless it is between 0 and 1, ModelError for a
-    model without the module, and as `read_checked` and `load_model`.
+    `recall`: that of the working point `at_paper_recall`. `tags` before each sentence, for a model that has some; default:
+    those of its generation settings. Raises UsageError unless the recall is between 0 and 1, ModelError for a model without
+    the module, and as `read_checked` and `load_model`.
     """
     if not 0.0 < recall < 1.0:
         raise UsageError(f"a recall of {recall:g} is not between 0 and 1", hint="10 % is 0.10")
-    model, tokenizer, _ = load_model(folder, device)
+    model, tokenizer, generation = load_model(folder, device)
     fertility = getattr(model, "fertility", None)
     if not isinstance(fertility, Fertility):
         hint = "phraseloom fertility train gives it one"
         raise ModelError("this model has no fertility module", file=find_model(folder), hint=hint)
     options = FertilityFitOptions(classes=fertility.classes, max_tokens=max_tokens)
-    text = read_checked(tokenizer, source, labels, options, load_segmenter_of(folder), report)
+    chosen = generation.get("tags", []) if tags is None else tags
+    text = read_checked(tokenizer, source, labels, options, load_segmenter_of(folder), report, tags=chosen)
     return score(model, fertility, text, device=torch.device(device), recall=recall)
 
 
@@ -255,6 +259,7 @@ def score(
     for chosen, batch in batches(text, np.arange(text.num_sentences)):
         logits_BSC = fertility.classify(join_states(model, fertility, batch, device)).float()
         lengths = [int(text.bounds[i + 1] - text.bounds[i]) for i in chosen]
+        logits_BSC = logits_BSC[:, len(text.tags) :]
         trained_NC = torch.cat([row[:length] for row, length in zip(logits_BSC, lengths, strict=True)])
         places = np.concatenate([np.arange(text.bounds[i], text.bounds[i + 1]) for i in chosen])
         true = text.labels[places].astype(np.int64)

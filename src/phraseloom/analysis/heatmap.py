@@ -134,15 +134,18 @@ def heat_map(
     layer: int | None = None,
     head: int | None = None,
     tree: str | None = None,
+    number: int = 0,
 ) -> HeatMap:
     """The map of a source line with a forced `target`, or with the model's own translation.
 
     `layer` counts from 1; the default is the alignment layer (the last but one). `head` counts from 1; the default is the mean
-    of all. A side that is too long is cropped. `tree` of the source is for models with phrases from parse trees.
+    of all. A side that is too long is cropped. `tree` of the source is for models with phrases from parse trees. `number` of
+    the line in its text, from 0, is for models that draw their translation.
     Raises UsageError (use, layer, head, tree), DataError (blank lines, a tree that does not fit).
     """
     if use not in (*USES, *PHRASE_USES):
         raise UsageError(f"no use {use!r}", hint=f"one of {', '.join((*USES, *PHRASE_USES))}")
+    translator = translator.first_model()
     side, other = translator.tokenizer.source, translator.tokenizer.target
     trees = None if tree is None else [tree]
     (source_ids,), phrases, _ = cropped_sources(translator, [source], trees)
@@ -152,7 +155,9 @@ def heat_map(
     target_ids: list[int] = []
     if not in_encoder:
         target_ids = (
-            _own_translation(translator, source, trees) if target is None else crop_targets(translator, [target])[0][0]
+            _own_translation(translator, source, trees, number)
+            if target is None
+            else crop_targets(translator, [target])[0][0]
         )
     _, _, maps = next(look_in_batches(translator, [source_ids], [target_ids], phrases, sentences=1, tokens=1))
     layers = getattr(maps, use.replace("-", "_"))
@@ -217,9 +222,10 @@ def tokens_of(side: Any, ids: list[int]) -> Tokens:
     )
 
 
-def _own_translation(translator: Any, source: str, trees: list[str] | None) -> list[int]:
+def _own_translation(translator: Any, source: str, trees: list[str] | None, number: int) -> list[int]:
     id_of = translator.tokenizer.target.vocabulary.id
-    result = translator.translate([source], trees=trees, long_lines="crop", n_best=1, report=TranslationReport())
+    options: dict[str, Any] = {"long_lines": "crop", "n_best": 1, "numbers": [number]}
+    result = translator.translate([source], trees=trees, report=TranslationReport(), **options)
     return [id_of(token) for token in result[0].tokens]
 
 

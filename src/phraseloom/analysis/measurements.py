@@ -28,7 +28,7 @@ from phraseloom.metrics.ratio import plain
 
 KINDS = ("translation", "contrastive", "alignment", "entropy", "activation", "fertility")
 GIVEN_LINES = "its translations were given, not made here"
-UNKNOWN_PHRASES = "the model writes phrases, and the text of given translations does not tell which"
+UNKNOWN_PHRASES = "the model writes phrases, and plain text does not tell which"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def measure_model(
         except ModelError as error:
             result[kind] = Lack(error.what)
         except UsageError as error:
-            if kind != "contrastive" or not translator.needs_trees:
+            if kind not in ("contrastive", "fertility") or not translator.needs_trees:
                 raise
             result[kind] = Lack(error.what)
         except DataError as error:
@@ -162,20 +162,29 @@ def _contrastive(translator: Any, folder: Path, material: Material, trees: Any, 
 
 
 def _alignment(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
+    _forces_references(translator)
     sources, targets = material.sources or [], material.references or []
     measured = measure(translator, sources, targets, material.gold or [], trees=trees, files=material.files)
     return {"model": str(folder), "settings": [plain(m.as_dict()) for m in measured]}
 
 
 def _entropy(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
+    _forces_references(translator)
     sources, targets, trees = _first(material, trees)
     return {"model": str(folder), **plain(asdict(attention_entropy(translator, sources, targets, trees=trees)))}
 
 
 def _activation(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
+    _forces_references(translator)
     sources, targets, trees = _first(material, trees)
     uses = _phrasal(translator.model)
     return plain(asdict(activation_shares(translator, sources, targets, uses=uses, trees=trees)))
+
+
+def _forces_references(translator: Any) -> None:
+    """Raise ModelError if the references cannot be the target of the model."""
+    if translator.tokenizer.target.joined:
+        raise ModelError(UNKNOWN_PHRASES, hint="give phraseloom analyse the joined text of phrases segment")
 
 
 def _first(material: Material, trees: Any) -> tuple[Sequence[str], Sequence[str], Any]:
@@ -200,7 +209,8 @@ def _phrasal(model: Any) -> list[str]:
 
 def _fertility(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
     assert material.labels is not None and material.labelled is not None
-    result = evaluate_fertility(folder, material.labelled, material.labels, device=device, report=lambda _: None)
+    options: dict[str, Any] = {"device": device, "tags": translator.config.tags, "report": lambda _: None}
+    result = evaluate_fertility(folder, material.labelled, material.labels, **options)
     return {"model": str(folder), **plain(result.as_dict())}
 
 
@@ -219,7 +229,7 @@ class ScoredRun:
     """The lines of one run, log P of the references (or of these lines) in nats, and phrase links as text.
 
     `phrases` is None if they were not requested or are not available; `why` has the reason in the latter case. `log_probs` is
-    None for given lines of a model that writes phrases, if there are no references.
+    None for a model that writes phrases, except for its own translations: plain text does not tell which words are a phrase.
     """
 
     lines: list[str]
@@ -242,8 +252,7 @@ def translate_and_score(
 ) -> ScoredRun:
     """Translate the sources with a model (or use `lines`, its earlier translations), and score the references.
 
-    Without references, log P is that of the translations, with the phrases that the model wrote; the text alone does not tell
-    which words they have.
+    Without references, log P is that of the translations, with the phrases that the model wrote.
 
     A model with phrases from parse trees gets `trees`, one with tags `tags`. `say` logs what a model did not get. Raises as
     `Translator.translate` and `score`.
@@ -266,7 +275,7 @@ def translate_and_score(
             phrases = [_phrases(side.words(source), t) for source, t in zip(sources, translations, strict=True)]
     elif alignments:
         why = GIVEN_LINES
-    if targets is None and joined:
+    if joined and (targets is None or targets is references):
         return ScoredRun(list(lines), None, phrases, why)
     scores = translator.score(sources, lines if targets is None else targets, trees=trees)
     return ScoredRun(list(lines), [score.log_prob for score in scores], phrases, why)

@@ -41,6 +41,7 @@ class SourcePhrasesFound:
 def source_phrases(translator: Any, sources: Sequence[str], trees: Sequence[str] | None = None) -> SourcePhrasesFound:
     """The phrases of raw source lines. Raises UsageError for a model without phrases, missing trees and useless trees, and
     DataError for a tree that does not fit its line."""
+    translator = translator.first_model()
     phrases = translator.model.phrases
     if phrases is None:
         raise UsageError("this model has no source phrase representations", hint="train one with model.phrases")

@@ -178,18 +178,21 @@ class CrossAttention(NamedTuple):
     """The cross-attention weights of one target after `merge_heads`, float64.
 
     Row t is the attention that predicted target piece t; the last row predicted EOS. `tokens_TS`: attention to tokens.
-    `slots_MNTS`: by order of the query (`structure.query_orders`) and of the slot (`structure.orders`).
+    `slots_MNTS`: by order of the query (`structure.query_orders`) and of the slot (`structure.orders`). `tags`: source tokens
+    before the first column, which slots may begin with.
     """
 
     tokens_TS: np.ndarray
     slots_MNTS: np.ndarray
     structure: Structure
+    tags: int = 0
 
     def after(self, tags: int) -> CrossAttention:
         """The attention to the source tokens (and slots that end) after the first `tags` tokens."""
         if not tags:
             return self
-        return self._replace(tokens_TS=self.tokens_TS[:, tags:], slots_MNTS=self.slots_MNTS[..., tags:])
+        tokens_TS, slots_MNTS = self.tokens_TS[:, tags:], self.slots_MNTS[..., tags:]
+        return CrossAttention(tokens_TS, slots_MNTS, self.structure, self.tags + tags)
 
 
 def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Tensor, Structure]:
@@ -271,7 +274,7 @@ def _source_spans(attention: CrossAttention, source_word: Sequence[int]) -> tupl
     structure, size = attention.structure, len(source_word)
     slots: list[tuple[int, int, Span]] = []
     for n, order in enumerate(structure.orders):
-        for end in range(0 if structure.zero_extended else order - 1, size + 1):
+        for end in range(0 if structure.zero_extended else max(0, order - 1 - attention.tags), size + 1):
             first, last = max(0, end - order + 1), min(end, size - 1)
             if first <= last:
                 slots.append((n, end, (source_word[first], source_word[last] + 1)))

@@ -126,6 +126,7 @@ def of_translations(translator: Any, sources: Sequence[str]) -> list[Segmented]:
     result = []
     for source, translation in zip(pieces, translator.translate(sources), strict=True):
         segments = [Written(s.source, s.start, s.end, _exp(s.log_prob)) for s in translation.segments or []]
+        source = source[: translator.config.max_input_tokens] if translation.cropped else source
         result.append(Segmented(source, translation.tokens, segments, translation.log_prob))
     return result
 

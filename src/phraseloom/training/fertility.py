@@ -8,7 +8,7 @@ others, drawn with the seed; validation takes all tokens. The same text, options
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,14 @@ def train_fertility(
     *,
     device: str = "cpu",
     overwrite: bool = False,
+    tags: Sequence[str] | None = None,
     report: Report = print,
 ) -> list[Epoch]:
     """Write the model that `folder` means, with a fertility module trained on `files`, into `output`.
 
     Every other parameter stays as it is; a fertility module that the model had is replaced. `report` gets lines for people.
+    `tags` before each sentence, for a model that has some, are also those of the generation settings of the new one; default:
+    those of the old one.
     Raises ModelError for a model whose output does not choose between words and phrases, DataError for texts that do not fit
     or give no phrase, UsageError for an output folder that is in use, DivergedError, FileProblem, CorruptError.
     """
@@ -96,7 +99,8 @@ def train_fertility(
     old, tokenizer, generation = load_model(origin, device)
     segmenter = load_segmenter_of(origin)
     model = _successor(old, config, tokenizer, options.seed).to(place)
-    train, valid = _texts(tokenizer, files, options, segmenter, report)
+    generation = {**generation, **({} if tags is None else {"tags": list(tags)})}
+    train, valid = _texts(tokenizer, files, options, segmenter, report, generation.get("tags", []))
     kept = np.arange(len(train.labels))
     if options.downsample:
         kept = choose_items(train.labels, options.classes, seed=options.seed)
@@ -182,10 +186,12 @@ def read_checked(
     options: FertilityFitOptions,
     segmenter: Segmenter | None,
     report: Report,
+    *,
+    tags: Sequence[str] = (),
 ) -> LabelledText:
-    """A text with the classes of its tokens; what is left out of it is reported.
+    """A text with the classes of its tokens; what is left out of it is reported, and that a model with tags gets none.
 
-    Raises DataError where no line is left, UsageError for a model that needs the parse tree of each line.
+    Raises DataError where no line is left, UsageError for a model that needs the parse tree of each line, or lacks a tag.
     """
     if segmenter is not None and segmenter.needs_trees:
         raise UsageError("the source phrases of this model are made of parse trees, which cannot be given here")
@@ -196,7 +202,10 @@ def read_checked(
         classes=options.classes,
         max_tokens=options.max_tokens,
         segmenter=segmenter,
+        tags=tokenizer.tag_ids(tags),
     )
+    if tokenizer.tags and not tags:
+        report(f"warning: no --tag is given; the tags of this model are {', '.join(tokenizer.tags)}")
     reasons = {
         "long": f"of more than {options.max_tokens} tokens",
         "unclear": f"in which the tokens of each word are ambiguous, the first is {text.unclear}: tokenise the text first",
@@ -210,10 +219,15 @@ def read_checked(
 
 
 def _texts(
-    tokenizer: Tokenizer, files: Files, options: FertilityFitOptions, segmenter: Segmenter | None, report: Report
+    tokenizer: Tokenizer,
+    files: Files,
+    options: FertilityFitOptions,
+    segmenter: Segmenter | None,
+    report: Report,
+    tags: Sequence[str],
 ) -> tuple[LabelledText, LabelledText]:
     """What is learned from, and what validates."""
-    found = [read_checked(tokenizer, source, labels, options, segmenter, report) for source, labels in files.pairs]
+    found = [read_checked(tokenizer, *pair, options, segmenter, report, tags=tags) for pair in files.pairs]
     if len(found) == 1:
         if found[0].num_sentences == 1:
             raise DataError("only one line can be used", file=files.source, hint="give a validation text too")

@@ -10,7 +10,7 @@ import mmap
 import os
 import tempfile
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -38,7 +38,8 @@ class LabelledText:
     """Source sentences: `ids` and `labels` of all their tokens in a row, sentence i from `bounds[i]` to `bounds[i + 1]`.
 
     `phrases`: sizes of the source phrases of each sentence, for a model that reads them. `left_out`: how many lines for which
-    reason; `unclear`: the first line (from 1) of which the subwords of the words are not known.
+    reason; `unclear`: the first line (from 1) of which the subwords of the words are not known. `tags`: ids that the model
+    reads before each sentence; they are no items.
     """
 
     ids: np.ndarray
@@ -47,6 +48,7 @@ class LabelledText:
     phrases: list[list[int]] | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     unclear: int | None = None
+    tags: tuple[int, ...] = ()
 
     @property
     def num_sentences(self) -> int:
@@ -59,7 +61,7 @@ class LabelledText:
         places = np.concatenate([np.zeros(0, np.int64), *rows])
         bounds = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         phrases = None if self.phrases is None else [self.phrases[i] for i in sentences]
-        return LabelledText(self.ids[places], self.labels[places], bounds, phrases)
+        return LabelledText(self.ids[places], self.labels[places], bounds, phrases, tags=self.tags)
 
 
 def read_sentences(
@@ -70,6 +72,7 @@ def read_sentences(
     classes: int,
     max_tokens: int,
     segmenter: Segmenter | None = None,
+    tags: Sequence[int] = (),
 ) -> LabelledText:
     """The sentences of a file, one fertility a word in the file of labels; about six bytes a token are held.
 
@@ -97,7 +100,8 @@ def read_sentences(
             found.extend(fertility_class(count, classes) for count in numbers)
             bounds.append(len(ids))
             if segmenter is not None:
-                phrases += segment_lines(segmenter, side, [line], [of_line], file=source, first_line=number)
+                tagged = [*tags, *of_line]
+                phrases += segment_lines(segmenter, side, [line], [tagged], file=source, first_line=number)
     return LabelledText(
         np.array(ids, np.int32),
         np.array(found, np.int8),
@@ -105,6 +109,7 @@ def read_sentences(
         None if segmenter is None else phrases,
         left_out,
         unclear,
+        tuple(tags),
     )
 
 
@@ -148,10 +153,10 @@ def batches(
     text: LabelledText, sentences: np.ndarray, *, tokens: int = BATCH_TOKENS
 ) -> Iterator[tuple[list[int], Any]]:
     """The sentences in batches of similar length, longest first: their numbers, and a batch without targets."""
-    lengths = np.diff(text.bounds)[sentences] + 1
+    lengths = np.diff(text.bounds)[sentences] + len(text.tags) + 1
     for rows in plan_batches(lengths.tolist(), sentences=BATCH_SENTENCES, tokens=tokens):
         chosen = [int(sentences[row]) for row in rows]
-        sources = [text.ids[text.bounds[i] : text.bounds[i + 1]] for i in chosen]
+        sources = [[*text.tags, *text.ids[text.bounds[i] : text.bounds[i + 1]]] for i in chosen]
         phrases = None if text.phrases is None else [text.phrases[i] for i in chosen]
         yield chosen, make_batch(sources, [[] for _ in chosen], phrases)
 
@@ -167,7 +172,7 @@ def read_items(
         joined_BSI = join_states(model, fertility, batch, device)
         for row, i in enumerate(chosen):
             first, last = np.searchsorted(sentence_of, [i, i + 1])
-            places = torch.from_numpy(kept[first:last] - text.bounds[i])
+            places = torch.from_numpy(kept[first:last] - text.bounds[i] + len(text.tags))
             inputs[first:last] = joined_BSI[row, places.to(device)].float().cpu().numpy()
     return Items(torch.from_numpy(inputs), torch.from_numpy(text.labels[kept].astype(np.int64)))
 

@@ -144,7 +144,17 @@ def explain(
         next(iter(translators.values())).require_trees(True)
     shown = [use for use in ORDER if use in uses]
     views = [
-        _views(t, sources, targets, trees if name in tree_models else None, prefixes, shown, max_tokens, should_cancel)
+        _views(
+            t,
+            sources,
+            targets,
+            trees if name in tree_models else None,
+            prefixes,
+            lines,
+            shown,
+            max_tokens,
+            should_cancel,
+        )
         for name, t in translators.items()
     ]
     sentences = [
@@ -186,11 +196,15 @@ def _views(
     targets: Sequence[str] | None,
     trees: Sequence[str] | None,
     prefixes: Sequence[str] | None,
+    lines: Sequence[int] | None,
     uses: Sequence[str],
     max_tokens: int,
     should_cancel: ShouldCancel | None,
 ) -> list[View]:
-    """The view of each sentence by one model; each is translated alone, so that no digit depends on its neighbours."""
+    """The view of each sentence by one model; each is translated alone, so that no digit depends on its neighbours.
+
+    `lines`: their numbers, from 1, for a model that draws its translations; default: their places.
+    """
     side = translator.tokenizer.target
     totals = [len(ids) for ids in translator.tokenizer.source.encode_batch(list(sources))]
     limit = min(max_tokens, translator.config.max_input_tokens)
@@ -202,7 +216,8 @@ def _views(
         raise_if_cancelled(should_cancel)
         own, target = None, "" if targets is None else targets[n]
         if targets is None:
-            inputs = {name: [values[n]] for name, values in (("trees", trees), ("prefixes", prefixes)) if values}
+            inputs: dict[str, Any] = {"numbers": [n if lines is None else lines[n] - 1]}
+            inputs |= {name: [values[n]] for name, values in (("trees", trees), ("prefixes", prefixes)) if values}
             try:
                 (own,) = translator.translate([line], report=TranslationReport(), should_cancel=should_cancel, **inputs)
             except DataError as error:

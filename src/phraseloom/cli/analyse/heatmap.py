@@ -68,7 +68,8 @@ def command(
         cropped.note(len(side.encode(words)) > limit)
     for warning in cropped.warnings(translator.config):
         warn("analyse", warning)
-    draw(heat_map(translator, text, target, use=use, layer=layer, head=head, tree=tree), output)
+    options = {"use": use, "layer": layer, "head": head, "tree": tree, "number": (line or 1) - 1}
+    draw(heat_map(translator, text, target, **options), output)
 
 
 def _sentence(sentence: str | None, source: Path | None, line: int | None) -> str:

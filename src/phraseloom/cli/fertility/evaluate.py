@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.fertility.train import LabelledText, Labels, MaxTokens
+from phraseloom.cli.fertility.train import LabelledText, Labels, MaxTokens, SourceTags
 from phraseloom.cli.options import BySentence, Device, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
@@ -37,6 +37,7 @@ def command(
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write scores and the confusion matrix as JSON.")
     ] = None,
+    tags: SourceTags = None,
     by_sentence: BySentence = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
@@ -59,7 +60,14 @@ def command(
     require_file(source, "source text")
     require_file(labels, "file of fertilities")
     score = evaluate_fertility(
-        model, source, labels, device=device, max_tokens=max_tokens, recall=recall, report=partial(note, "fertility")
+        model,
+        source,
+        labels,
+        device=device,
+        max_tokens=max_tokens,
+        recall=recall,
+        tags=tags,
+        report=partial(note, "fertility"),
     )
     print(_tables(score))
     if json is not None:

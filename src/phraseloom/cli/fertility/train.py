@@ -27,6 +27,14 @@ Labels = Annotated[
         "--labels", metavar="FILE", help="Fertility of each source word, written by phrases segment --fertility."
     ),
 ]
+SourceTags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag",
+        metavar="TAG",
+        help="Tag before each sentence, for a model with tags; repeat for several. Default: the model's setting.",
+    ),
+]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, metavar="N", help="Skip lines with more subwords.")]
 
 TrainedModel = Annotated[
@@ -75,6 +83,7 @@ def command(
     max_tokens: MaxTokens = 256,
     seed: Seed = 1,
     memory: FeatureMemory = 2.0,
+    tags: SourceTags = None,
     device: Device = "cpu",
     overwrite: OverwriteModel = False,
 ) -> None:
@@ -106,7 +115,7 @@ def command(
     )
     files = Files(source, labels, valid_source, valid_labels)
     history = train_fertility(
-        model, files, output, options, device=device, overwrite=overwrite, report=partial(note, "fertility")
+        model, files, output, options, device=device, overwrite=overwrite, tags=tags, report=partial(note, "fertility")
     )
     best = best_epoch(history)
     note("fertility", f"{output}: as after epoch {best.epoch}, validation loss {best.valid_loss:.4f}")

@@ -8,6 +8,7 @@ translations are shown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -357,7 +358,7 @@ def compare_sentences(
             reference=None if references is None else references[i],
             chrf_difference=unlike[i] if chrf is not None else None,
             unlike=None if chrf is not None else unlike[i],
-            log_prob_difference=None if gaps is None else gaps[i],
+            log_prob_difference=None if gaps is None else _finite(gaps[i]),
             systems=[
                 _entry(side, i, None if chrf is None else chrf[n][i], log_probs[n]) for n, side in enumerate(sides)
             ],
@@ -375,6 +376,11 @@ def compare_sentences(
     )
 
 
+def _finite(value: float) -> float | None:
+    """None for the log P of a target that a segmental model cannot write, and for differences from it."""
+    return value if math.isfinite(value) else None
+
+
 def _means(runs: Sequence[Sequence[float]]) -> list[float]:
     return [mean(values) for values in zip(*runs, strict=True)]
 
@@ -389,7 +395,7 @@ def _entry(side: SystemSide, i: int, chrf: float | None, log_probs: Sequence[flo
         name=side.name,
         translations=[lines[i] for lines in side.runs],
         chrf=chrf,
-        log_prob=None if log_probs is None else log_probs[i],
+        log_prob=None if log_probs is None else _finite(log_probs[i]),
         phrases=None if side.phrases is None else side.phrases[i],
     )
 
