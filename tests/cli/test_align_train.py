@@ -56,6 +56,12 @@ def test_train_and_apply(command: Command, text: Path) -> None:
     assert (text / "again").read_bytes() == (text / "links").read_bytes()
 
 
+def test_what_reading_changes_is_reported(command: Command, text: Path) -> None:
+    (text / "en").write_bytes((text / "en").read_bytes().replace(b"\n", b"\r\n", 3))
+    said = command(*TRAIN).err.splitlines()
+    assert said[-1] == r"phraseloom align: en: 3 lines ended by \r\n, read as \n (first: line 1)"
+
+
 @pytest.mark.usefixtures("text")
 def test_apply_to_other_text_from_files_and_from_standard_input(command: Command, text: Path) -> None:
     assert command(*TRAIN, "--model", "ibm1").code == 0

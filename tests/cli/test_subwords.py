@@ -46,6 +46,18 @@ def test_learned_from_files_applied_and_undone(
     assert filtered(monkeypatch, ["undo", folder], pieces).decode() == "the  bird \n\na \u2581 @@ dog\ufffd\n"
 
 
+def test_what_reading_changes_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = "\r\n".join(LINES).encode()
+    (tmp_path / "a").write_bytes(given)
+    options = ["--kind", "subword_nmt", "--size", "9"]
+    assert run(["subwords", "train", str(tmp_path / "one"), str(tmp_path / "a"), *options]) == 0
+    assert rf"a: {len(LINES) - 1} lines ended by \r\n, read as \n (first: line 1)" in capsys.readouterr().err
+    filtered(monkeypatch, ["train", str(tmp_path / "two"), *options], given)
+    assert rf"subwords: {len(LINES) - 1} lines ended by \r\n" in capsys.readouterr().err
+
+
 def test_learned_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "sub"
     given = "".join(line + "\n" for line in LINES).encode()

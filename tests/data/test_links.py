@@ -99,6 +99,14 @@ def test_links_of_a_pair_that_is_left_out_are_checked(tmp_path: Path) -> None:
     assert caught.value.line == row + 1 and str(caught.value.file).endswith("a.links")
 
 
+def test_what_reading_changes_in_a_file_of_links_is_reported(tmp_path: Path) -> None:
+    more = linked(tmp_path)
+    path = tmp_path / "a.links"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    report = make(tmp_path, overwrite=True, **more)
+    assert "a.links: 1 byte order mark at the beginning, left out (first: line 1)" in table(report.index, learned=False)
+
+
 def test_another_number_of_lines_is_refused(tmp_path: Path) -> None:
     more = linked(tmp_path)
     write_lines(tmp_path / "a.links", [*read_lines(tmp_path / "a.links")][:-3])

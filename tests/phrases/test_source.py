@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import shutil
@@ -11,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -31,10 +33,12 @@ from phraseloom.phrases.source import (
     word_of_piece,
 )
 from phraseloom.phrases.trees import Tree
+from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import ESCAPE
 from phraseloom.text.tokenizer import Side, learn_subwords
 from phraseloom.text.truecase import learn_truecaser
+from phraseloom.text.vocabulary import SPECIALS, Vocabulary
 
 LINES = [
     "the old man sleeps .",
@@ -434,3 +438,30 @@ def test_bad_folders_of_tables(tmp_path: Path) -> None:
         damage(folder)
         with pytest.raises(FileProblem, match=message):
             load_segmenter(folder)
+
+
+def test_words_of_pieces_that_sentencepiece_has_normalised() -> None:
+    """A model of Marian normalises by itself: places are those of its characters, which are more or fewer than the line's."""
+    learned = io.BytesIO()
+    text = ["the house is 10 % small ... and the fine cat sleeps", "a big garden of the 5 % house ... fine"] * 30
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_writer=learned, vocab_size=60, hard_vocab_limit=False, minloglevel=4,
+        normalization_rule_name="nmt_nfkc", pad_id=-1,
+    )  # fmt: skip
+    model = sentencepiece.SentencePieceProcessor(model_proto=learned.getvalue())
+    names = [model.id_to_piece(number) for number in range(model.get_piece_size())]
+    vocabulary = Vocabulary([*SPECIALS, *(name for name in names if name not in SPECIALS)])
+    side = Side(Normaliser(TextConfig(), "en"), MarianSubwords(learned.getvalue(), vocabulary))
+    for line in (
+        "the house is 10 % small",
+        "… … the house of 10\u00a0% is small",
+        "the\u00a0house of the cat",
+        "\u200bthe house … is 10\u00a0% small",
+        ">>fr<< the house of 10\u00a0% is … small",
+    ):
+        words = [word for word in line.split(" ") if word]
+        spelled: list[str] = [""] * len(words)
+        for piece, word in zip(side.pieces(line), word_of_piece(side, line, side.encode(line)), strict=True):
+            spelled[word] += piece.replace("\u2581", "")
+        plain = [word.replace("…", "...").replace("\u00a0", "").replace("\u200b", "") for word in words]
+        assert spelled == plain, line

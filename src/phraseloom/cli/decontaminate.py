@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain, compress, islice, zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -41,7 +42,7 @@ def command(
     """
     from phraseloom.replace import FolderKind, check_folder, new_folder
     from phraseloom.text.held_out import HeldOut
-    from phraseloom.text.lines import PARALLEL, read_lines, write_lines
+    from phraseloom.text.lines import PARALLEL, LineReport, read_lines, write_lines
 
     held_out = {"source": held_out_source or [], "target": held_out_target or []}
     inputs = [source, target, *chain.from_iterable(held_out.values())]
@@ -53,9 +54,14 @@ def command(
         require_regular_file(path)
     for path in chain.from_iterable(held_out.values()):
         require_file(path, "text file")
-    known = HeldOut.of(words, {side: chain.from_iterable(map(read_lines, paths)) for side, paths in held_out.items()})
+    reports = {path: LineReport() for path in inputs}
+
+    def lines_of(path: Path) -> Iterator[str]:
+        return read_lines(path, report=reports[path])
+
+    known = HeldOut.of(words, {side: chain.from_iterable(map(lines_of, paths)) for side, paths in held_out.items()})
     kept = bytearray()  # a byte a pair
-    both = zip_longest(read_lines(source), read_lines(target))
+    both = zip_longest(lines_of(source), lines_of(target))
     while block := list(islice(both, BLOCK)):
         sides = {"source": [left for left, _ in block], "target": [right for _, right in block]}
         for side, lines in sides.items():
@@ -71,5 +77,8 @@ def command(
             write_lines(folder / name, compress(read_lines(path), kept))
         write_lines(folder / LINES, map(str, compress(range(1, pairs + 1), kept)))
         write_manifest(folder, (*NAMES, LINES))
+    for path, report in reports.items():
+        for text in report.warnings(path):
+            note("decontaminate", text)
     share = f"{(pairs - left) / pairs:.2%}"
     note("decontaminate", f"left out {pairs - left:,} of {plural(pairs, 'pair')} ({share}): a side is in held-out text")

@@ -14,7 +14,7 @@ from phraseloom.cli.group import VerbCommand
 from phraseloom.cli.streams import lines_of, note
 from phraseloom.files import require_regular_file
 from phraseloom.replace import STDIN
-from phraseloom.text.lines import LineReport, count_lines, encode_lines, read_blocks
+from phraseloom.text.lines import LineReport, encode_lines, read_blocks
 
 app = typer.Typer(
     add_completion=False,
@@ -80,8 +80,11 @@ def train(
     else:
         config = validate(WordsConfig, {**common, "size": size, "min_frequency": min_frequency, "joint": True})
     check_folder(output, TOKENIZER, overwrite=overwrite, inputs=files or ())
-    lines = _sample(files, sample_lines) if files else islice(lines_of(STDIN), sample_lines)
+    report = LineReport()
+    lines = _sample(files, sample_lines) if files else islice(lines_of(STDIN, report), sample_lines)
     subwords = learn_subwords(lines, config)
+    for text in report.changes():
+        note("subwords", text)
     with new_folder(output, TOKENIZER, overwrite=overwrite, inputs=files or ()) as folder:
         Tokenizer(TextConfig(), language, language, subwords, subwords).save(folder)
     print(f"{len(subwords.vocabulary):,} pieces in {output}", file=sys.stderr)
@@ -110,9 +113,14 @@ def _load(folder: Path, side: Side) -> Any:
 
 
 def _sample(files: list[Path], size: int) -> Iterator[str]:
-    from phraseloom.data.survey import sample
+    """Lines of the files; what reading changes is reported on standard error."""
+    from phraseloom.data.survey import read_through, sample
 
-    return sample(files, sum(count_lines(require_regular_file(f)) for f in files), size)
+    reports = {path: read_through(require_regular_file(path), None)[0] for path in files}
+    for path, report in reports.items():
+        for text in report.warnings(path):
+            note("subwords", text)
+    return sample(files, sum(report.lines for report in reports.values()), size)
 
 
 def _filter(change: Callable[[str], str]) -> None:

@@ -80,7 +80,7 @@ OF_WORDS = {
 }
 OF_BLANKS = {"blank", "long"}
 OF_REUSED = {"reused", "new_pieces", "unknown_words"}
-OF_CORPORA = {"weight", "temperature", "pairs", "tag", "links", "links_sha256"}
+OF_CORPORA = {"weight", "temperature", "pairs", "tag", "links", "links_sha256", "links_report"}
 OF_FILTERS = {"decontaminate"}
 
 
@@ -120,6 +120,7 @@ class FileInfo(Config):
     pairs: Count | None = None
     links: str | None = None
     links_sha256: str | None = None
+    links_report: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:

@@ -102,6 +102,7 @@ def survey(files: ParallelFiles | TextFile, data_root: Path, results: Iterable[t
         trees_report=reports["trees"].as_dict() if "trees" in reports else None,
         links=names.get("links"),
         links_sha256=hashes.get("links"),
+        links_report=reports["links"].as_dict() if "links" in reports else None,
     )
 
 

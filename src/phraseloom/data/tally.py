@@ -138,6 +138,7 @@ def _changed(split: SplitInfo) -> Iterator[str]:
             (file.source, file.source_report),
             (file.target, file.target_report),
             (file.trees, file.trees_report),
+            (file.links, file.links_report),
         )
         for name, report in reports:
             yield from (f"{name}: {change}" for change in LineReport(**(report or {})).changes())

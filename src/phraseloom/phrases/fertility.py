@@ -85,7 +85,7 @@ def spread(side: Side, line: str, ids: Sequence[int], counts: Sequence[int]) -> 
     """
     if not ids:
         return []
-    words, text = words_of(line), side.normaliser(line)
+    words, text = words_of(line), side.text(line)
     sizes = word_counts(side, ids, words) if words_of(text) == words else None
     if sizes is None:
         sizes = tree_counts(side, text, ids, words)

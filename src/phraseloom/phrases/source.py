@@ -34,6 +34,7 @@ from phraseloom.phrases.segmenters import (
 )
 from phraseloom.phrases.trees import caseless, parse_tree, scan, skeleton, unescape
 from phraseloom.reading import MIB, inside, limit_of
+from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.sentencepiece import SPACE
 from phraseloom.text.subword_nmt import SEPARATOR, SubwordNmt
 from phraseloom.text.subwords import ESCAPE, Subwords
@@ -130,6 +131,8 @@ def piece_starts(subwords: Subwords, pieces: Sequence[str], text: str) -> list[i
         parts = [p.replace(SPACE, " ") for p in pieces]
     starts = list(accumulate(map(len, parts), initial=0))[:-1]
     raw = "".join(parts)
+    if isinstance(subwords, MarianSubwords):
+        extra = int(raw.startswith(" "))  # not before a language code
     if "<0x" in raw:
         starts, raw = _with_bytes(subwords, pieces, parts)
     if ESCAPE in raw:
@@ -223,7 +226,7 @@ def count_flat(lines: Sequence[str], trees: Sequence[str]) -> int:
 
 def sentence_of(side: Side, line: str, ids: Sequence[int], tree: str | None = None) -> SegmentedSentence:
     """The input of a segmenter from a raw line, its ids and its tree. Raises DataError for an invalid or wrong tree."""
-    text = side.normaliser(line) if line.strip() else ""
+    text = side.text(line) if line.strip() else ""
     words = [word for word in text.split(" ") if word]
     counts = word_counts(side, ids, words)
     if counts is None:
@@ -327,7 +330,7 @@ def word_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[int]:
         tags += 1
     if tags:
         return [0] * tags + word_of_piece(side, line, ids[tags:])
-    words, text = [word for word in line.split(" ") if word], side.normaliser(line)
+    words, text = [word for word in line.split(" ") if word], side.text(line)
     counts = word_counts(side, ids, words) if [word for word in text.split(" ") if word] == words else None
     if counts is None and len(ids):
         counts = tree_counts(side, text, ids, _normalised_words(side, words, text))
@@ -341,7 +344,7 @@ def _normalised_words(side: Side, words: list[str], text: str) -> list[str]:
     stop comes before its quote.
     """
     dense, compared = "".join(text.split()), _without_case(side)
-    for alone in (words, map(side.normaliser, words)):
+    for alone in (words, map(side.text, words)):
         own = ["".join(word.split()) for word in alone]
         ends = list(accumulate(map(len, own), initial=0))
         result = [dense[start:end] for start, end in pairwise(ends)]

@@ -176,8 +176,7 @@ class Side:
 
     def characters(self, text: str) -> str:
         """The text with its characters normalised as those of a line are, in its own case and not tokenised."""
-        text = self._plain.characters(text)
-        return self.subwords.normalised(text) if isinstance(self.subwords, MarianSubwords) else text
+        return self._spelled(self._plain.characters(text))
 
     def written(self, phrase: str) -> str:
         """A phrase in the characters that `decode` writes, in lower case if the text is."""
@@ -190,10 +189,16 @@ class Side:
 
     def words(self, line: str) -> list[str]:
         """The words of a raw line after normalisation and tokenisation, phrases split. Word alignments count these, from 0."""
-        if not line.strip():
-            return []
-        text = self.normaliser(line)
-        return self._words(self.subwords.normalised(text) if isinstance(self.subwords, MarianSubwords) else text)
+        return self._words(self.text(line)) if line.strip() else []
+
+    def text(self, line: str) -> str:
+        """A raw line after all normalisation and tokenisation, whose characters are those of its pieces."""
+        return self._spelled(self.normaliser(line)).removeprefix(
+            " " if isinstance(self.subwords, MarianSubwords) else ""
+        )
+
+    def _spelled(self, text: str) -> str:
+        return self.subwords.normalised(text) if isinstance(self.subwords, MarianSubwords) else text
 
     def words_of(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[str]:
         """The words of decoded ids, before detokenisation; `words_of_piece` counts these. `begun`: see `decode`."""

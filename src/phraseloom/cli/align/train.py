@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from phraseloom.cli.parallel import PairReader, same_length
 from phraseloom.cli.streams import first_sign, note
 from phraseloom.errors import UsageError, plural
 from phraseloom.files import disk
-from phraseloom.text.lines import read_lines, write_lines
+from phraseloom.text.lines import LineReport, read_lines, write_lines
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner
@@ -182,18 +182,27 @@ def command(
     if links is None and method is not None:
         raise UsageError("--method says how --links are made", hint="align apply takes it too")
     same_length(source, target)
-    lines = zip(read_lines(source), read_lines(target), strict=True)
+    reports = {path: LineReport() for path in (source, target)}
+    lines = zip(*(read_lines(path, report=report) for path, report in reports.items()), strict=True)
     if other is not None:
         assert links is not None
         counted = _align_with(other, lines, links, chosen, with_options, learning, jobs)
         note("align", _left_out(counted, learning.max_words))
+        _note_changes(reports)
         return
     assert output is not None
     aligner, counted = learning.learn(lines, jobs, scratch)
     save_aligner(output, aligner, notes={**asdict(settings), "pairs": counted.used})
     note("align", _summary(counted, aligner, learning.max_words))
+    _note_changes(reports)
     if links is not None:
         _write_links(aligner, source, target, links, method)
+
+
+def _note_changes(reports: Mapping[Path, LineReport]) -> None:
+    for path, report in reports.items():
+        for text in report.warnings(path):
+            note("align", text)
 
 
 @contextmanager
