@@ -12,7 +12,7 @@ from pathlib import Path
 
 from phraseloom.files import atomic_write_bytes
 from phraseloom.reading import inside, read_bounded
-from phraseloom.text.sentencepiece import MAX_MODEL_BYTES, SPACE, open_processor, word_starts
+from phraseloom.text.sentencepiece import FEW, MAX_MODEL_BYTES, SPACE, open_processor, word_starts
 from phraseloom.text.subwords import Flat, flat, shown_pieces
 from phraseloom.text.vocabulary import BOS, EOS, PAD, Vocabulary
 
@@ -56,6 +56,8 @@ class MarianSubwords:
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """`encode` of each line in one call."""
+        if len(texts) <= FEW:
+            return [self.encode(text) for text in texts]
         parts = [_language(text) for text in texts]
         cut = self._processor.encode([rest for _, rest in parts], out_type=str, num_threads=1)
         return [self.vocabulary.ids([*code, *pieces]) for (code, _), pieces in zip(parts, cut, strict=True)]

@@ -32,6 +32,7 @@ MAX_SAMPLE_BYTES = 2**14
 UNKNOWN_MARK = "\u2585"
 # Batches of so many lines keep the ids of their words: of up to so many words and a batch, of up to so many characters.
 LARGE_BATCH, MAX_WORDS, LONGEST_WORD = 1000, 100_000, 24
+FEW = 16  # lines that are encoded one by one, because sentencepiece starts a thread for a list
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>\Z")
 _UNESCAPE = {ESCAPE + "0": ESCAPE, ESCAPE + "1": SPACE}
 _ESCAPED = re.compile(f"{ESCAPE}[01]")
@@ -162,6 +163,8 @@ class Sentencepiece:
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """`encode` of each line."""
+        if len(texts) <= FEW:
+            return [self.encode(text) for text in texts]
         if len(texts) < LARGE_BATCH or not self._cuts_words:
             return self._processor.encode([_escape(text) for text in texts], num_threads=1)
         ids, lengths = self.encode_flat(texts)
