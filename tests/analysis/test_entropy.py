@@ -74,6 +74,7 @@ def of(attended: Sequence[Attended], structures: list[Structure], monkeypatch: p
     side = SimpleNamespace(encode_batch=lambda lines: [], subwords=SimpleNamespace(longest_piece=1))
     tokenizer = SimpleNamespace(source=side, target=side)
     given = SimpleNamespace(model=None, tokenizer=tokenizer, config=DecodingConfig())
+    given.first_model = lambda: given
     return attention_entropy(given, [""] * len(attended), [""] * len(attended))
 
 

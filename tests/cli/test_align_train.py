@@ -60,6 +60,7 @@ def test_what_reading_changes_is_reported(command: Command, text: Path) -> None:
     (text / "en").write_bytes((text / "en").read_bytes().replace(b"\n", b"\r\n", 3))
     said = command(*TRAIN).err.splitlines()
     assert said[-1] == r"phraseloom align: en: 3 lines ended by \r\n, read as \n (first: line 1)"
+    assert command("align", "train", "-s", "en", "-t", "en", "-o", "same").code == 0
 
 
 @pytest.mark.usefixtures("text")

@@ -54,10 +54,12 @@ def command(
         require_regular_file(path)
     for path in chain.from_iterable(held_out.values()):
         require_file(path, "text file")
-    reports = {path: LineReport() for path in inputs}
+    reports: dict[Path, LineReport] = {}
 
     def lines_of(path: Path) -> Iterator[str]:
-        return read_lines(path, report=reports[path])
+        report = LineReport()
+        reports.setdefault(path, report)
+        return read_lines(path, report=report)
 
     known = HeldOut.of(words, {side: chain.from_iterable(map(lines_of, paths)) for side, paths in held_out.items()})
     kept = bytearray()  # a byte a pair

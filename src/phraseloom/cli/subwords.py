@@ -116,11 +116,11 @@ def _sample(files: list[Path], size: int) -> Iterator[str]:
     """Lines of the files; what reading changes is reported on standard error."""
     from phraseloom.data.survey import read_through, sample
 
-    reports = {path: read_through(require_regular_file(path), None)[0] for path in files}
-    for path, report in reports.items():
+    reports = [(path, read_through(require_regular_file(path), None)[0]) for path in files]
+    for path, report in dict(reports).items():
         for text in report.warnings(path):
             note("subwords", text)
-    return sample(files, sum(report.lines for report in reports.values()), size)
+    return sample(files, sum(report.lines for _, report in reports), size)
 
 
 def _filter(change: Callable[[str], str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -182,8 +182,8 @@ def command(
     if links is None and method is not None:
         raise UsageError("--method says how --links are made", hint="align apply takes it too")
     same_length(source, target)
-    reports = {path: LineReport() for path in (source, target)}
-    lines = zip(*(read_lines(path, report=report) for path, report in reports.items()), strict=True)
+    reports = [(path, LineReport()) for path in (source, target)]
+    lines = zip(*(read_lines(path, report=report) for path, report in reports), strict=True)
     if other is not None:
         assert links is not None
         counted = _align_with(other, lines, links, chosen, with_options, learning, jobs)
@@ -199,8 +199,8 @@ def command(
         _write_links(aligner, source, target, links, method)
 
 
-def _note_changes(reports: Mapping[Path, LineReport]) -> None:
-    for path, report in reports.items():
+def _note_changes(reports: Sequence[tuple[Path, LineReport]]) -> None:
+    for path, report in dict(reports).items():
         for text in report.warnings(path):
             note("align", text)
 
