@@ -183,7 +183,7 @@ def test_nothing_to_count(translator):
 @pytest.mark.parametrize("phrase", [TargetPhrase((3, 9), frozenset({0}), ""), TargetPhrase((0, 2), frozenset({8}), "")])
 def test_phrases_beyond_their_line(translator, phrase):
     with pytest.raises(DataError, match="p:1: the sentence has 5 and 5 words"):
-        of_pairs(translator, SOURCES, TARGETS, [[phrase], [], [], []], phrases_file="p")
+        of_pairs(translator, SOURCES, TARGETS, [[phrase], [], [], []], files=("s", "t", "p"))
 
 
 def test_unknown_pieces_stay_in_their_words(translator):
@@ -206,7 +206,9 @@ def test_known_phrases_count_the_words_before_tokenisation(translator):
     assert "".join(moses.source.vocabulary.piece(n) for n in (ids[i] for i in sorted(found.source))) == "▁man"
     assert of_pairs(other, ["old, man"], ["small, a cow"], [[phrase]]).phrases[""]["phrases"] == 1
     with pytest.raises(DataError, match="p:1: the sentence has 2 and 3 words"):
-        of_pairs(other, ["old, man"], ["small, a cow"], [[TargetPhrase((2, 4), frozenset(), "")]], phrases_file="p")
+        of_pairs(
+            other, ["old, man"], ["small, a cow"], [[TargetPhrase((2, 4), frozenset(), "")]], files=("s", "t", "p")
+        )
 
 
 def test_wrong_models_and_numbers(tmp_path, translator):

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from torch import Tensor
 
-from phraseloom.analysis.alignment import Files, words_of_raw_pair
+from phraseloom.analysis.alignment import words_of_raw_pair
 from phraseloom.analysis.attention import look_in_batches
 from phraseloom.analysis.gold import parse_links
 from phraseloom.decoding.alignment import slot_weights
@@ -52,6 +52,8 @@ TAG_WORD = -1  # a word of no phrase
 CLASSES = ("exact", "inside", "crossing", "outside")
 EXACT, INSIDE, CROSSING, OUTSIDE = range(4)
 Span = tuple[int, int]
+NamedFiles = tuple[str | Path, str | Path, str | Path]
+"""The files of sources, targets and phrases."""
 T = TypeVar("T")
 
 
@@ -308,13 +310,12 @@ def measure(
     samples: int = 1000,
     seed: int = SEED,
     trees: Sequence[str] | None = None,
-    files: Files = ("source", "target"),
-    phrases_file: str | Path = "phrases",
+    files: NamedFiles = ("source", "target", "phrases"),
 ) -> dict[str, Any]:
     """The `summary` of every layer (from 1) of encoder self- and cross-attention that has phrase slots.
 
     Sentences without a gold phrase and sentences longer than `max_input_tokens` are left out. `trees` of the sources are for
-    models with phrases from parse trees. `files` and `phrases_file` are for messages. Raises UsageError, DataError (with file
+    models with phrases from parse trees. `files` are for messages. Raises UsageError, DataError (with file
     and line), ModelError (no phrase slots, NaN).
     """
     if not len(sources) == len(targets) == len(phrases):
@@ -330,7 +331,7 @@ def measure(
             "the model has no phrase slots in encoder self- or cross-attention",
             hint="coverage needs a model with n-gram slots, such as queryk heterogeneous 1-2",
         )
-    sentences, cropped = _encoded(translator, sources, targets, phrases, trees, (*files, phrases_file))
+    sentences, cropped = _encoded(translator, sources, targets, phrases, trees, files)
     tallies = {use: [LayerTally() for _ in layers] for use, layers in structures.items()}
     sizes = [s.sizes for s in sentences if s.sizes is not None] or None
     pairs = ([s.source for s in sentences], [s.target for s in sentences], sizes)
@@ -382,12 +383,9 @@ def _encoded(
     targets: Sequence[str],
     phrases: Sequence[Sequence[GoldSpan]],
     trees: Sequence[str] | None,
-    files: tuple[str | Path, str | Path, str | Path],
+    files: NamedFiles,
 ) -> tuple[list[_Sentence], int]:
-    """The usable sentences, and the number of those that are too long. Raises DataError for a phrase beyond its sentence.
-
-    `files`: of sources, targets and phrases.
-    """
+    """The usable sentences, and the number of those that are too long. Raises DataError for a phrase beyond its sentence."""
     tokenizer, limit = translator.tokenizer, translator.config.max_input_tokens
     tags = tokenizer.tag_ids(translator.config.tags)
     result: list[_Sentence] = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, compress, islice, zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from phraseloom.cli.options import SourceText, TargetText
 from phraseloom.cli.streams import note
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import require_file, require_regular_file, write_manifest
+
+if TYPE_CHECKING:
+    from phraseloom.text.held_out import HeldOut
 
 BLOCK = 20_000
 NAMES, LINES = ("source.txt", "target.txt"), "lines.txt"
@@ -42,7 +45,7 @@ def command(
     """
     from phraseloom.replace import FolderKind, check_folder, new_folder
     from phraseloom.text.held_out import HeldOut
-    from phraseloom.text.lines import PARALLEL, LineReport, read_lines, write_lines
+    from phraseloom.text.lines import LineReport, read_lines, write_lines
 
     held_out = {"source": held_out_source or [], "target": held_out_target or []}
     inputs = [source, target, *chain.from_iterable(held_out.values())]
@@ -62,15 +65,7 @@ def command(
         return read_lines(path, report=report)
 
     known = HeldOut.of(words, {side: chain.from_iterable(map(lines_of, paths)) for side, paths in held_out.items()})
-    kept = bytearray()  # a byte a pair
-    both = zip_longest(lines_of(source), lines_of(target))
-    while block := list(islice(both, BLOCK)):
-        sides = {"source": [left for left, _ in block], "target": [right for _, right in block]}
-        for side, lines in sides.items():
-            if None in lines:
-                path, number = (source, target)[side == "target"], len(kept) + lines.index(None) + 1
-                raise DataError("this file ends before the other side", file=path, line=number, hint=PARALLEL)
-        kept += (~known.found(sides)).tobytes()
+    kept = _kept({"source": source, "target": target}, lines_of, known)
     pairs, left = len(kept), sum(kept)
     if not left:
         raise DataError(f"no pair is left: {plural(pairs, 'pair')} in held-out text", file=source)
@@ -84,3 +79,19 @@ def command(
             note("decontaminate", text)
     share = f"{(pairs - left) / pairs:.2%}"
     note("decontaminate", f"left out {pairs - left:,} of {plural(pairs, 'pair')} ({share}): a side is in held-out text")
+
+
+def _kept(files: dict[str, Path], lines_of: Callable[[Path], Iterator[str]], known: HeldOut) -> bytearray:
+    """Whether each pair is kept, a byte a pair. Raises DataError if one side ends first."""
+    from phraseloom.text.lines import PARALLEL
+
+    kept = bytearray()
+    both = zip_longest(*map(lines_of, files.values()))
+    while block := list(islice(both, BLOCK)):
+        sides = dict(zip(files, map(list, zip(*block, strict=True)), strict=True))
+        for side, lines in sides.items():
+            if None in lines:
+                number = len(kept) + lines.index(None) + 1
+                raise DataError("this file ends before the other side", file=files[side], line=number, hint=PARALLEL)
+        kept += (~known.found(sides)).tobytes()
+    return kept

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from phraseloom.analysis.alignment import Files, words_of_raw_pair
-from phraseloom.analysis.coverage import parse_each, parse_spans
+from phraseloom.analysis.alignment import words_of_raw_pair
+from phraseloom.analysis.coverage import NamedFiles, parse_each, parse_spans
 from phraseloom.analysis.explain.attention import plain_links
 from phraseloom.analysis.explain.text import ExplainedPair, words_of_pair
 from phraseloom.data.tensors import Batch, make_batch
@@ -141,13 +141,12 @@ def of_pairs(
     targets: Sequence[str],
     phrases: Sequence[Sequence[TargetPhrase]] | None = None,
     *,
-    files: Files = ("source", "target"),
-    phrases_file: str | Path = "phrases",
+    files: NamedFiles = ("source", "target", "phrases"),
 ) -> Forced:
     """The likeliest segmentation of each pair of raw lines; with the `phrases` of each line, also their summary.
 
     Left out: pairs with a blank side, pairs above `max_input_tokens`, and pairs with more target subwords than the segments of
-    the source can hold. `files` and `phrases_file` are for messages. Raises UsageError if numbers of lines differ, DataError
+    the source can hold. `files` are for messages. Raises UsageError if numbers of lines differ, DataError
     (with file and line) for a phrase beyond its line, ModelError.
     """
     require_segments(translator.model)
@@ -161,8 +160,7 @@ def of_pairs(
     ids = list(zip(*sides, strict=True))
     tags = tokenizer.tag_ids(translator.config.tags)
     lines = list(zip(sources, targets, strict=True))
-    named = (*files, phrases_file)
-    in_pieces = [_in_pieces(tokenizer, n, lines[n], ids[n], known[n], named) for n in range(len(lines))]
+    in_pieces = [_in_pieces(tokenizer, n, lines[n], ids[n], known[n], files) for n in range(len(lines))]
     reasons = [_reason(len(s), len(t), limit, len(tags), translator.model.max_segment) for s, t in ids]
     real = [n for n, reason in enumerate(reasons) if reason is None]
     sentences: list[Segmented | None] = [None] * len(ids)
@@ -206,9 +204,9 @@ def _in_pieces(
     lines: tuple[str, str],
     pair: tuple[list[int], list[int]],
     phrases: Sequence[TargetPhrase],
-    files: tuple[str | Path, str | Path, str | Path],
+    files: NamedFiles,
 ) -> list[_InPieces]:
-    """The phrases of pair `n` in pieces; `files`: of sources, targets and phrases."""
+    """The phrases of pair `n` in pieces."""
     if not phrases:
         return []
     source, target = words_of_raw_pair(tokenizer, lines, pair, files[:2], n + 1)

@@ -79,8 +79,7 @@ def command(
         samples=bootstrap,
         seed=seed,
         trees=lines[trees] if trees else None,
-        files=(source, target),
-        phrases_file=phrases,
+        files=(source, target, phrases),
     )
     options = {"model": str(model), "bootstrap": bootstrap, "seed": seed}
     result = results.CoverageResult.model_validate({**options, **measured})

@@ -15,7 +15,7 @@ from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
-    from phraseloom.npmt.analysis import Forced, Segmented
+    from phraseloom.npmt.analysis import Forced, Segmented, TargetPhrase
     from phraseloom.results import SegmentsResult
 
 SegmentedTarget = Annotated[
@@ -69,22 +69,16 @@ def command(
         raise UsageError("--phrases are those of a given target", hint="give it with -t")
     from phraseloom import results
     from phraseloom.decoding.translator import Translator
-    from phraseloom.npmt.analysis import lengths_of, of_pairs, of_translations, read_target_phrases
+    from phraseloom.npmt.analysis import lengths_of, of_pairs, of_translations
 
     lines = read_parallel(source, target, phrases)
-    gold = None
-    if phrases is not None:
-        requested = [kind.strip() for kind in (kinds or "").split(",") if kind.strip()]
-        gold = read_target_phrases(lines[phrases], file=phrases, kinds=requested, reverse=reverse)
-        if not any(gold):
-            of = f" of the kind {', '.join(requested)}" if requested else ""
-            raise DataError(f"no phrase{of} that is a run of two and more target words", file=phrases)
+    gold = None if phrases is None else _known_phrases(lines[phrases], phrases, kinds, reverse)
     translator = Translator.from_pretrained(model, device=device, **options)
     warn_without_tag("analyse", {model: translator})
     forced = None
     if target is not None:
-        pairs = (lines[source], lines[target], gold)
-        forced = of_pairs(translator, *pairs, files=(source, target), phrases_file=phrases or "phrases")
+        files = (source, target, phrases or "phrases")
+        forced = of_pairs(translator, lines[source], lines[target], gold, files=files)
     segmented: Sequence[Segmented | None] = (
         of_translations(translator, lines[source]) if forced is None else forced.sentences
     )
@@ -93,6 +87,18 @@ def command(
         print(results.line(_result(segmented, sizes, forced)))
     else:
         print("\n".join(_text(segmented[:sentences], sizes, forced)))
+
+
+def _known_phrases(lines: list[str], file: Path, kinds: str | None, reverse: bool) -> list[list[TargetPhrase]]:
+    """The phrases of each line. Raises DataError if there is none of these kinds."""
+    from phraseloom.npmt.analysis import read_target_phrases
+
+    requested = [kind.strip() for kind in (kinds or "").split(",") if kind.strip()]
+    gold = read_target_phrases(lines, file=file, kinds=requested, reverse=reverse)
+    if not any(gold):
+        of = f" of the kind {', '.join(requested)}" if requested else ""
+        raise DataError(f"no phrase{of} that is a run of two and more target words", file=file)
+    return gold
 
 
 def _result(segmented: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> SegmentsResult:
