@@ -20,7 +20,7 @@ setup(
     ext_modules=[
         Extension(
             "phraseloom.native._kernels",
-            ["src/phraseloom/native/kernels.cpp", "src/phraseloom/native/farthest.cpp"],
+            [f"src/phraseloom/native/{name}.cpp" for name in ("kernels", "search", "farthest")],
             depends=["src/phraseloom/native/kernels.h", "src/phraseloom/native/body.inc"],
             extra_compile_args=[*FLAGS, "-g0", "-Wno-psabi", *os.environ.get("PHRASELOOM_KERNEL_FLAGS", "").split()],
             extra_link_args=LINKS,

@@ -36,6 +36,13 @@ def test_values() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_divisor_does_not_depend_on_the_others(kind) -> None:
+    lengths = torch.arange(1, 200, dtype=torch.float64)
+    alone = [float(build(kind).divisor(length)) for length in lengths]
+    assert build(kind).divisor(lengths).tolist() == alone
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None)
 @given(log_prob=st.floats(-100, 0), length=st.integers(1, 200), more=st.integers(0, 200), loss=st.floats(0, 50))
 def test_no_extension_beats_the_bound(kind, log_prob, length, more, loss) -> None:

@@ -67,6 +67,7 @@ TABLES = {
         "gate",
         "rivals",
         "losses",
+        "ladder",
         "phrases",
         "npmt",
     ),

@@ -273,7 +273,7 @@ class _BeamSearch:
             return
         self.num_finished[self.active[rows]] += ended[rows].sum(1)
         log_prob, parents = log_prob[rows].masked_fill(~ended[rows], NEVER), parents[rows]
-        divisor = self.options.penalty.divisor(torch.full((), step + 1.0, dtype=torch.float64, device=rows.device))
+        divisor = float(self.options.penalty.divisor(torch.tensor(step + 1.0, dtype=torch.float64)))
         at_bound = (self.limits.longest[self.active[rows]] == step)[:, None]
         cut = at_bound & (best_ids[rows].gather(1, parents) != self.options.end)
         self.finished.add(self.active[rows], log_prob / divisor, log_prob, step, parents, cut)

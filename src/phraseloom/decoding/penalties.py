@@ -29,6 +29,13 @@ class LengthPenalty(Protocol):
         ...
 
 
+def _power(base: Tensor, exponent: float) -> Tensor:
+    """base ^ exponent, each number by itself: torch rounds a number in a long tensor and one in a short tensor differently."""
+    return torch.tensor([x**exponent for x in base.flatten().tolist()], dtype=base.dtype, device=base.device).view_as(
+        base
+    )
+
+
 @dataclass(frozen=True)
 class WuPenalty:
     """((5 + |Y|) / 6)^alpha."""
@@ -37,7 +44,7 @@ class WuPenalty:
 
     def divisor(self, length: Tensor) -> Tensor:
         """See LengthPenalty."""
-        return ((5.0 + length) / 6.0) ** self.alpha
+        return _power((5.0 + length) / 6.0, self.alpha)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class SockeyePenalty:
 
     def divisor(self, length: Tensor) -> Tensor:
         """See LengthPenalty."""
-        return ((self.beta + length) / (self.beta + 1.0)) ** self.alpha
+        return _power((self.beta + length) / (self.beta + 1.0), self.alpha)
 
 
 @dataclass(frozen=True)

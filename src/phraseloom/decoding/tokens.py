@@ -8,10 +8,12 @@ from typing import Any
 from phraseloom.decoding.alignment import attention_of, choose, link_phrases, link_words
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.beam import beam_search, greedy_search
+from phraseloom.decoding.compiled import compiled_search
 from phraseloom.decoding.limits import Hypothesis, Limits, SearchModel, SearchOptions
 from phraseloom.decoding.parts import Aligned, PieceResult, unknown_words
 from phraseloom.decoding.sampling import sample_search
 from phraseloom.errors import UsageError
+from phraseloom.native.model import NativeModel
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import UNK
@@ -21,6 +23,8 @@ def search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptio
     """Samples if the options have `sampling`, else greedy search for a beam of 1, otherwise beam search."""
     if options.sampling is not None:
         return sample_search(model, memory, limits, options)
+    if isinstance(model, NativeModel) and (found := compiled_search(model, memory, limits, options)) is not None:
+        return found
     return (greedy_search if options.beam == 1 else beam_search)(model, memory, limits, options)
 
 

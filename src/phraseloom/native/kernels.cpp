@@ -314,7 +314,7 @@ API int64_t pl_struct_size(int64_t number) {
     const int64_t sizes[] = {sizeof(Matrix),      sizeof(Norm),           sizeof(Window), sizeof(Slots), sizeof(Attention),
                              sizeof(Combination), sizeof(Representation), sizeof(Layer),  sizeof(Cell),  sizeof(RecurrentLayer),
                              sizeof(Recurrence),  sizeof(Stack),          sizeof(Output), sizeof(Source),
-                             sizeof(ByteTable),   sizeof(Directions)};
+                             sizeof(ByteTable),   sizeof(Directions),     sizeof(SearchRules)};
     return number >= 0 && number < (int64_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[number] : 0;
 }
 

@@ -1,4 +1,4 @@
-// The structures that `kernels.cpp` and `farthest.cpp` read; `library.py` declares the same ones for ctypes. Plain C, no torch
+// The structures that `kernels.cpp`, `search.cpp` and `farthest.cpp` read; `library.py` declares the same ones for ctypes. Plain C, no torch
 // headers.
 //
 // All tensors are contiguous, and float32 unless another type is there. Offsets and columns count floats. The caller keeps every
@@ -129,6 +129,18 @@ struct Stack {
 struct Output {
     Matrix first, second, classes;  // first, second: packed null if not there
     int64_t first_phrase;
+};
+
+// What a search writes and when it ends (search.cpp). `divisors`: those of the length penalty for outputs of 0, 1, … tokens.
+// `count`: the candidates of a row; `kept`: the finished hypotheses of a sentence. `gated`: steps give a gate, `weighed`: the
+// output reads it. `until_finished`: a sentence is done when `beam` hypotheses have finished; `bound_now`: the bound of a live
+// hypothesis has the penalty of its length now, not of the longest; `free_end`: the end of the longest output costs nothing.
+struct SearchRules {
+    int64_t variant, sentences, width, beam, count, kept, begin, end, num_banned;
+    int64_t gated, weighed, until_finished, bound_now, free_end;
+    const Output *output;
+    const int64_t *banned, *longest, *shortest;  // of each sentence, without the end
+    const double *divisors;
 };
 
 // A batch of sources, padded, and where its encoding goes. The mixtures are zero before; padding stays zero.

@@ -174,6 +174,19 @@ class DirectionsStruct(Structure):
     _fields_ = [*((n, c_void_p) for n in ("bytes", "vectors", "inverse", "slack", "excluded")), ("count", c_int64)]
 
 
+class SearchRulesStruct(Structure):
+    """`SearchRules` of kernels.h."""
+
+    _fields_ = [
+        *(
+            (n, c_int64)
+            for n in ("variant", "sentences", "width", "beam", "count", "kept", "begin", "end", "num_banned")
+        ),
+        *((n, c_int64) for n in ("gated", "weighed", "until_finished", "bound_now", "free_end")),
+        *((n, c_void_p) for n in ("output", "banned", "longest", "shortest", "divisors")),
+    ]
+
+
 _STRUCTS = (
     MatrixStruct,
     NormStruct,
@@ -191,6 +204,7 @@ _STRUCTS = (
     SourceStruct,
     ByteTableStruct,
     DirectionsStruct,
+    SearchRulesStruct,
 )
 _P, _I = c_void_p, c_int64
 _FUNCTIONS = {
@@ -209,6 +223,10 @@ _FUNCTIONS = {
     "pl_gate": (c_int, [_P, _P]),
     "pl_step": (c_int, [_P, _P, _P, _P, _P]),
     "pl_reorder": (c_int, [_P, _P, _I]),
+    "pl_search_start": (_P, [_P, _P, _I]),
+    "pl_search_step": (c_int, [_P, _P]),
+    "pl_search_result": (None, [_P, _P, _P, _P, _P, _P]),
+    "pl_search_end": (None, [_P]),
     "pl_has_farthest": (c_int, []),
     "pl_farthest": (c_int, [_P, _P, _P]),
 }

@@ -8,8 +8,9 @@ bytes (`body.inc`); states are still the same bits in every batch.
 from __future__ import annotations
 
 import threading
-from ctypes import addressof, byref, c_int64
-from typing import Any
+from collections.abc import Callable
+from ctypes import CDLL, addressof, byref, c_int64
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize
 
 import torch
@@ -25,7 +26,17 @@ from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.phrases import PhraseMemory
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder, final_states
 from phraseloom.models.translation import TranslationModel
-from phraseloom.native.library import ACTIVATIONS, GATES, Parts, SourceStruct, best_variant, check, load
+from phraseloom.native.library import (
+    ACTIVATIONS,
+    GATES,
+    OutputStruct,
+    Parts,
+    SourceStruct,
+    StackStruct,
+    best_variant,
+    check,
+    load,
+)
 from phraseloom.native.program import Unsupported, decoder_program, encoder_program, output_program
 from phraseloom.options.decoding import Kernels, Precision
 from phraseloom.outputs import ContinuousOutput, DecoderOutput, SoftmaxOutput, WordOrPhraseOutput
@@ -207,12 +218,27 @@ class NativeModel:
 
     def step(self, tokens_R: Tensor, state: NativeState) -> DecoderOutput:
         """Feed one token to every row: hidden (R, D). There are no attention weights."""
-        hidden_RD, gate_R2 = state.advance(tokens_R, self._embedding)
+        hidden_RD, gate_R2 = state.advance(tokens_R, _embedding(self.model))
         return DecoderOutput(hidden_RD, (), gate_R2)
 
     @property
-    def _embedding(self) -> Any:
-        return self.model.embedding if isinstance(self.model, LanguageModel) else self.model.target_embedding
+    def programs(self) -> Programs | None:
+        """What a search in the library needs; None if the output is eager."""
+        compiled = self._compiled
+        if compiled.output is None:
+            return None
+        reads_gate, positions = isinstance(self.model.output, WordOrPhraseOutput), _embedding(self.model).positions
+        return Programs(compiled.parts.library, compiled.decoder, compiled.output, positions, reads_gate)
+
+
+class Programs(NamedTuple):
+    """A decoder (`Stack`), an output (`Output`) and whether it reads a gate, and the vectors of positions from one on."""
+
+    library: CDLL
+    decoder: StackStruct
+    output: OutputStruct
+    positions: Callable[[int, int], Tensor] | None
+    reads_gate: bool
 
 
 class NativeState:
@@ -222,10 +248,10 @@ class NativeState:
         self._compiled, self._library = compiled, compiled.parts.library
         self.rows = sentences = memory if isinstance(memory, int) else len(memory.states_BSD)
         self.beam, self.step, self.has_gate = 1, 0, False
-        self._handle = self._library.pl_start(addressof(compiled.decoder), sentences, max(1, capacity))
-        if not self._handle:
+        self.handle = self._library.pl_start(addressof(compiled.decoder), sentences, max(1, capacity))
+        if not self.handle:
             raise MemoryError("no memory for the caches of search; make batch_sentences smaller")
-        finalize(self, self._library.pl_end, self._handle)
+        finalize(self, self._library.pl_end, self.handle)
         if not isinstance(memory, int):
             self._read(memory, model)
 
@@ -247,25 +273,25 @@ class NativeState:
                 _require(
                     states, torch.float32, (sentences, length, self._compiled.decoder.layers[number].cross.memory.k)
                 )
-                check(self._library.pl_memory(self._handle, number, states.data_ptr(), length, lengths.data_ptr()))
+                check(self._library.pl_memory(self.handle, number, states.data_ptr(), length, lengths.data_ptr()))
             if layer.combination is not None and memory.phrases is not None:
                 self._read_phrases(number, memory.phrases, sentences)
         if memory.shares_BS2 is not None:
             shares = memory.shares_BS2.transpose(1, 2).contiguous()
             _require(shares, torch.float32, (sentences, 2, length))
-            check(self._library.pl_gate(self._handle, shares.data_ptr()))
+            check(self._library.pl_gate(self.handle, shares.data_ptr()))
             self.has_gate = True
 
     def _read_recurrent(self, memory: Memory, decoder: RecurrentDecoder, lengths: Tensor) -> None:
         sentences, length, width = len(lengths), memory.states_BSD.shape[1], self._compiled.decoder.width
         states = memory.states_BSD.contiguous()
         _require(states, torch.float32, (sentences, length, width))
-        check(self._library.pl_memory(self._handle, 0, states.data_ptr(), length, lengths.data_ptr()))
+        check(self._library.pl_memory(self.handle, 0, states.data_ptr(), length, lengths.data_ptr()))
         if decoder.initial == "final":
             initial = torch.cat([part for state in final_states(memory) for part in state], -1)
             parts = sum(cell.parts for cell in decoder.cells)
             _require(initial, torch.float32, (sentences, parts * width))
-            self._library.pl_initial(self._handle, initial.data_ptr())
+            self._library.pl_initial(self.handle, initial.data_ptr())
 
     def _read_phrases(self, layer: int, phrases: PhraseMemory, sentences: int) -> None:
         vectors, counts = phrases.vectors[layer].contiguous(), phrases.visibility.lengths_B
@@ -277,7 +303,7 @@ class NativeState:
             _require(counts, torch.int64, (sentences,))
             if sentences and not 0 <= int(counts.min()) <= int(counts.max()) <= most:
                 raise IndexError("a number of phrases is outside the batch")
-        check(self._library.pl_phrases(self._handle, layer, vectors.data_ptr(), most, _data(counts)))
+        check(self._library.pl_phrases(self.handle, layer, vectors.data_ptr(), most, _data(counts)))
 
     def advance(self, tokens_R: Tensor, embedding: Any) -> tuple[Tensor, Tensor | None]:
         """Feed one token to every row: hidden states (R, D), and λ_word and λ_phrase (R, 2) of a model with a gate."""
@@ -287,7 +313,7 @@ class NativeState:
         _require(tokens, torch.int64, (self.rows,))
         position = _positions(embedding, self.step, 1)
         gate = torch.empty(self.rows, 2, dtype=torch.float32, device="cpu") if self.has_gate else None
-        check(self._library.pl_step(self._handle, tokens.data_ptr(), _data(position), hidden.data_ptr(), _data(gate)))
+        check(self._library.pl_step(self.handle, tokens.data_ptr(), _data(position), hidden.data_ptr(), _data(gate)))
         self.step += 1
         return hidden, gate
 
@@ -295,7 +321,7 @@ class NativeState:
         """Row i becomes what row `rows_R[i]` was; rows stay within their sentence."""
         rows = rows_R.contiguous()
         _require(rows, torch.int64, (len(rows),))
-        check(self._library.pl_reorder(self._handle, rows.data_ptr(), len(rows)))
+        check(self._library.pl_reorder(self.handle, rows.data_ptr(), len(rows)))
         self.rows = len(rows)
 
     def expand(self, beam: int) -> None:
