@@ -259,6 +259,16 @@ def test_links_are_those_of_align_and_translate(kind: str, options: dict[str, An
     assert [w for *_, w in view["phrase_links"]] == pytest.approx([p.weight for p in own.phrases or []], abs=1e-5)
 
 
+def test_a_target_without_phrases_is_noted(tokenizer: Tokenizer) -> None:
+    for kind, target, noted in (
+        ("words or phrases", "the old man", True),
+        ("words or phrases", "the_old_man", False),
+        ("token", "the old man", False),
+    ):
+        found = view_of(translator_of(kind, tokenizer), "the cow", target)["notes"]
+        assert any("read word by word" in note for note in found) == noted
+
+
 @pytest.mark.parametrize("kind", ["token", "queryk interleaved 1-2", "queryk homogeneous 22"])
 def test_links_and_notes_do_not_count_tags(kind: str) -> None:
     tokenizer = tagged_tokenizer("<2de>", "<news>")

@@ -657,6 +657,16 @@ def test_scripts_of_the_world_and_endless_words(show: Any) -> None:
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+def test_control_characters_are_not_in_a_saved_picture(show: Any) -> None:
+    """XML has no such characters."""
+    document = explain_documents.small()
+    document["sentences"][0]["source"] = "a small\x0bdog \x1b[31m runs"
+    shown = show(document)
+    picture = shown.tab.run("Explain.exportSvg(document.querySelector('.explain').explainPage)")
+    title = ElementTree.fromstring(picture).find(f"{SVG}title")
+    assert title is not None and title.text == "a small\ufffddog \ufffd[31m runs"
+
+
 def test_the_view_is_saved_as_svg(show: Any, tmp_path: Path) -> None:
     shown = show(explain_documents.two_models())
     shown.tab.click(".line.target .word", 2)

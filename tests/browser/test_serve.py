@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.analysis.explain_kinds import joined_tokenizer, translator_of
 from tests.browser.chromium import Tab, chromium, find
 from tests.decoding.conftest import model_folder, translator
 from tests.serving.harness import FakeModels, FakeTranslator, Running, running
 from tests.serving.test_streams import SlowStream
 
 from phraseloom.decoding.constraints import Constraints
+from phraseloom.decoding.translation import Translation
 from phraseloom.decoding.translator import Translator
 from phraseloom.files import read_manifest, write_manifest
 from phraseloom.models.store import load_tensors, save_tensors
@@ -288,6 +290,70 @@ def test_a_look_inside_an_ensemble_is_at_its_own_translation(tab: Tab, model_fol
         assert tab.run(page_of) == own
         assert "the first of the 2 models of both" in tab.run("document.body.innerText")
         assert tab.errors == []
+        tab.open("about:blank")
+
+
+def open_page(tab: Tab, server: Running) -> None:
+    tab.errors.clear()
+    tab.open(f"http://127.0.0.1:{server.port}/")
+    tab.wait("document.body.dataset.ready", SECONDS)
+
+
+DOCUMENT = "document.querySelector('#explain').explainPage?.doc"
+
+
+def test_a_look_inside_shows_the_words_and_phrases_that_were_written(tab: Tab) -> None:
+    """A model that writes phrases would read its own text, *the old man*, as three words."""
+    writer = translator_of("words or phrases", joined_tokenizer(), seed=1)
+    with running(translators={"it": writer}, models=Models, page=live_page().encode()) as server:
+        open_page(tab, server)
+        choose(tab, "search", "sample")
+        type_in(tab, "old man\nold man")
+        tab.click("#look")
+        seen = set()
+        for seed in range(1, 7):
+            samples = writer.translate(["old man"] * 2, sample=True, seeds=[seed] * 2, numbers=[0, 1])
+            wait_for(tab, [" ".join(t.tokens).replace("_", "\u00a0") for t in samples])
+            shown = f"{DOCUMENT}?.sentences.map((s) => s.views[0].target_tokens)"
+            wanted = json.dumps([[*t.tokens, "</s>"] for t in samples])
+            tab.wait(
+                f"!document.querySelector('.old') && JSON.stringify({shown}) === JSON.stringify({wanted})", SECONDS
+            )
+            seen |= {token for t in samples for token in t.tokens}
+            tab.click("#again")
+        assert {"old_man", "the_old_man"} & seen
+        assert tab.errors == []
+        tab.open("about:blank")
+
+
+def test_more_translations_than_the_beam_widen_it(page) -> None:
+    tab, _, fake = page
+    type_in(tab, "a dog")
+    type_in(tab, "7", "#n-best")
+    wait_for_options(tab, fake, beam=7, n_best=7)
+    type_in(tab, "3", "#n-best")
+    wait_for_options(tab, fake, beam=5, n_best=3)
+    type_in(tab, "2", "#beam")
+    wait_for_options(tab, fake, beam=3, n_best=3)
+    assert tab.errors == []
+
+
+class CutStream(FakeTranslator):
+    """A stream in one piece, cut short."""
+
+    def stream(self, line: str, **options: object) -> Iterator[str]:
+        yield line.upper()
+        return Translation(line.upper(), -1.0, -2.0, [], [], hit_max_length=True)
+
+
+def test_warnings_of_streams_name_their_texts(tab: Tab) -> None:
+    with running(translators={"it": CutStream()}, models=Described, page=live_page().encode()) as server:
+        open_page(tab, server)
+        tab.click("#stream")
+        type_in(tab, "a\n\nb")
+        tab.wait("document.querySelectorAll('.live-warning').length === 2", SECONDS)
+        warnings = tab.run("[...document.querySelectorAll('.live-warning')].map((n) => n.textContent)")
+        assert ["text 1 " in warnings[0], "text 3 " in warnings[1]] == [True, True]
         tab.open("about:blank")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from phraseloom.errors import plural
 from phraseloom.metrics.bleu import make_scorer
 from phraseloom.metrics.seeds import TWO_SEEDS
 from phraseloom.report.diff.diff import (
@@ -160,6 +161,8 @@ def test_text_and_page_say_the_same(systems: list[SystemFacts]) -> None:
     both = build(systems, scores=several, sentences=sentences)
     assert "between these two runs" not in render(both) + diff_page(both)
     assert TWO_SEEDS in render(both) and TWO_SEEDS in diff_page(both) and TWO_SEEDS not in text + page
+    few = f"ntervals and p of {plural(len(REFERENCES), 'sentence')} are too small to mean anything"
+    assert few in render(both) and few in diff_page(both)
     for one in sentences.listed:
         assert f"line {one.line}:" in text
         assert f"Line {one.line}" in page

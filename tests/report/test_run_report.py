@@ -136,6 +136,14 @@ def test_two_runs_are_no_verdict(folder: Path) -> None:
         assert report_page(build(systems_of("base", "wide=s1,s2"), parts)).count(TWO_SEEDS) == times
 
 
+@pytest.mark.parametrize(("lines", "said"), [(5, True), (30, False)])
+def test_intervals_of_few_sentences_are_no_evidence(folder: Path, lines: int, said: bool) -> None:
+    outputs = {name: [text[:lines]] for name, text in (("base", BASE), ("wide", NEW))}
+    [part] = score_parts(outputs, ScoredOn(REFERENCE[:lines], samples=40))
+    page = report_page(build(systems_of("base", "wide=s1"), [part]))
+    assert ("too small to mean anything" in page) == said
+
+
 def test_the_name_of_a_metric_in_an_added_file_is_text(folder: Path) -> None:
     """`--add` takes the JSON of anybody."""
     outputs = {"base": [BASE], "wide": [NEW]}

@@ -128,7 +128,7 @@ def command(
     Example: phraseloom evaluate -r test.de --bootstrap 1000 base=b1.de,b2.de,b3.de new=n1.de,n2.de,n3.de
     """
     from phraseloom import results
-    from phraseloom.metrics.compare import FEWEST
+    from phraseloom.metrics.compare import few_sentences
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
     runs = _runs(texts.hypotheses)
@@ -155,9 +155,8 @@ def command(
         pairs=scoring.pairs,
         given=given_scores(given_files, [len(paths) for paths in runs.values()], read.total, texts.lines),
     )
-    if result.bootstrap is not None and result.sentences < FEWEST:
-        few = plural(result.sentences, "sentence")
-        warn("evaluate", f"intervals and p of {few} are too small to mean anything; they take at least {FEWEST}")
+    if result.bootstrap is not None and (few := few_sentences(result.sentences)):
+        warn("evaluate", few)
     if texts.lines is not None:
         result = result.model_copy(update={"lines": results.LineSubset(file=texts.lines, of=read.total)})
     if scoring.plot is not None and result.by_length is not None:

@@ -15,10 +15,18 @@ from typing import Protocol
 
 import numpy as np
 
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 
 SEED = 12345  # sacreBLEU's default
 FEWEST = 30  # resampling fewer sentences is meaningless: too few distinct resamples, too narrow intervals
+
+
+def few_sentences(number: int) -> str:
+    """What to say of intervals and p of so many sentences; nothing if they are enough."""
+    text = (
+        f"intervals and p of {plural(number, 'sentence')} are too small to mean anything; they take at least {FEWEST}"
+    )
+    return text if number < FEWEST else ""
 
 
 def resamples(

@@ -163,6 +163,7 @@ class Models:
             "long_lines": translator.config.long_lines,
             "alignments": translator.can_align,
             "trees": self.needs_trees(name),
+            "joined": translator.tokenizer.target.joined,
             "tags": list(translator.tokenizer.tags),
             "terms": len(self._terms[name].terms) if name in self._terms else 0,
         }

@@ -13,6 +13,7 @@ from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.translation import Translation
 from phraseloom.text.tokenizer import Side
 from phraseloom.text.vocabulary import EOS, UNK
+from phraseloom.text.words import JOINER
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,10 @@ def notes(translator: Any, pair: ExplainedPair) -> list[str]:
         result.append(f"the target is shown up to its subword {len(pair.target)} of {pair.target_total}")
     if not pair.target_total:
         result.append("the target is blank")
+    elif pair.target_line is not None and translator.tokenizer.target.joined and JOINER not in pair.target_line:
+        result.append(
+            "targets of this model are joined text, and this one has no joined phrase: it is read word by word"
+        )
     if pair.translation is not None and pair.translation.hit_max_length:
         result.append("the translation reached its maximal length and may be incomplete")
     for name, ids in (("source", pair.source_of_line), ("target", pair.target)):

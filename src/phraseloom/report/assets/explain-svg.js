@@ -4,6 +4,7 @@
   const FONT = 'system-ui, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif';
   const SHADES = 48;
   const [CELL, GAP, MARGIN, MOST] = [14, 8, 24, 900];
+  const NOT_IN_XML = /[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/g;
 
   const text = (x, y, words, more = {}) => svg("text", { x: round(x), y: round(y), ...more }, words);
   const round = (value) => Math.round(value * 10) / 10;
@@ -222,6 +223,6 @@
       svg("rect", { width: "100%", height: "100%", fill: "#fff" }),
       nodes,
     );
-    return new XMLSerializer().serializeToString(picture);
+    return new XMLSerializer().serializeToString(picture).replace(NOT_IN_XML, "\ufffd");
   };
 })();

@@ -49,7 +49,7 @@
         if (line.piece !== undefined) reply.translations[i] = { text: reply.translations[i].text + line.piece, score: null, writing: true };
         else {
           reply.translations[i] = line.translation;
-          reply.warnings.push(...line.warnings);
+          reply.warnings.push(...line.warnings.map((warning) => warning.replace(/\btext 1\b/, `text ${i + 1}`)));
         }
         show(reply);
       }
@@ -109,14 +109,23 @@
     return Promise.all(models.map((model) => streams(texts, model, mine.signal, show)));
   }
 
+  /** The beam to ask for, at least the number of translations; null: the model's own. */
+  function beamOf(model) {
+    const typed = Number(fields.beam.value) || null;
+    return Math.max(Number(nBest.value), typed ?? 0) > (typed ?? modelOf(model).beam) ? Number(nBest.value) : typed;
+  }
+
+  /** A translation as a model reads it: words and phrases of a model that writes joined text, else the text. */
+  const asTarget = (model, { text, tokens }) => (modelOf(model).joined && tokens ? tokens.join(" ") : text);
+
   function bodyOf(texts, model) {
     const body = { text: texts, model, sample: sampling() };
     if (texts.some(prefixOf)) body.prefix = texts.map(prefixOf);
     if (sampling()) for (const [name, field] of Object.entries(DRAWS)) if (field.value) body[name] = Number(field.value);
     if (sampling() || streaming()) {
       if (modelOf(model).terms) body.terms = {};
-    } else if (fields.beam.value) body.beam = Number(fields.beam.value);
-    if (nBest.value && !streaming()) body.n_best = Math.min(Number(nBest.value), body.beam ?? Infinity);
+    } else if (beamOf(model)) body.beam = beamOf(model);
+    if (nBest.value && !streaming()) body.n_best = Number(nBest.value);
     if (constraining()) {
       const constraints = texts.map(constraintsOf);
       if (constraints.some((own) => own)) body.constraints = constraints;
@@ -148,7 +157,8 @@
 
   /** Look inside the models: at their own translations, or, if `explain` cannot repeat the search, at those of the first model. */
   async function inside(texts, replies, mine) {
-    const some = texts.filter((text) => text.trim()).slice(0, limits.explain_texts);
+    const places = texts.flatMap((text, i) => (text.trim() ? [i] : [])).slice(0, limits.explain_texts);
+    const some = places.map((i) => texts[i]);
     const models = replies.map((reply) => reply.model);
     fields.explain.hidden = !looking() || !some.length;
     place("about").hidden = !fields.explain.hidden;
@@ -157,12 +167,13 @@
     const isConstrained = models.some((model) => modelOf(model).terms) || (constraining() && (fields.terms.value.trim() || texts.some(constraintsOf)));
     const isEnsemble = models.some((model) => modelOf(model).models > 1);
     const body = { text: some, models };
-    if (sampling() || streaming() || isConstrained || isEnsemble) {
+    const beams = new Set(models.map(beamOf));
+    if (sampling() || streaming() || isConstrained || isEnsemble || beams.size > 1) {
       body.models = models.slice(0, 1);
-      body.target = some.map((text) => replies[0].translations[texts.indexOf(text)].text);
+      body.target = places.map((i) => asTarget(models[0], replies[0].translations[i]));
     } else {
       body.prefix = some.map(prefixOf);
-      if (fields.beam.value) body.beam = Number(fields.beam.value);
+      if (beamOf(models[0])) body.beam = beamOf(models[0]);
     }
     const found = await post("explain", body, mine.signal);
     if (mine !== request) return;
@@ -202,20 +213,24 @@
   function column(texts, reply, named) {
     const [from, language] = modelOf(reply.model).languages;
     const same = place("source-name").textContent === from && place("target-name").textContent === language;
-    const rows = reply.translations.flatMap((found, i) => (texts[i].trim() ? rowsOf(texts[i], found, `${reply.model} ${i}`) : []));
+    const rows = reply.translations.flatMap((found, i) => (texts[i].trim() ? rowsOf(texts[i], found, reply.model, i) : []));
     const warnings = reply.warnings.map((text) => html("p", { class: "live-warning" }, text));
     return html("div", { lang: language }, named ? html("div", { class: "live-model" }, same ? reply.model : `${reply.model}: ${from} → ${language}`) : null, rows, warnings);
   }
 
-  function rowsOf(source, found, key) {
-    const best = row(source, found, `${key} 0`);
+  function rowsOf(source, found, model, i) {
+    const key = `${model} ${i}`;
+    const best = row(source, found, model, `${key} 0`);
     best.append(begin(source, key));
     if (constraining()) best.append(wishesOf(source, key));
-    return [best, ...(found.alternatives ?? []).map((other, n) => row(source, other, `${key} ${n + 1}`, "other"))];
+    return [best, ...(found.alternatives ?? []).map((other, n) => row(source, other, model, `${key} ${n + 1}`, "other"))];
   }
 
-  /** A translation as words; each one keeps the text up to its end. */
-  function row(source, { text, score, writing }, key, extra = "") {
+  /** A translation as words, or as words and phrases; each one keeps the text up to its end. */
+  function row(source, found, model, key, extra = "") {
+    const { score, writing } = found;
+    const text = asTarget(model, found);
+    const label = (word) => (modelOf(model).joined ? word.replaceAll("_", "\u00a0") : word);
     if (writing) extra = "writing";
     const prefix = prefixOf(source);
     const words = [...text.matchAll(/\S+/gu)].map((match, n) => {
@@ -223,7 +238,7 @@
       const isKept = text.startsWith(prefix) && end <= prefix.length;
       return html("button", { type: "button", class: isKept ? "kept" : null, "aria-pressed": String(isKept), "data-key": `${key} ${n}`,
         title: isKept ? "Kept. Choose it again to keep only what is before it" : "Keep the translation up to this word",
-        onclick: () => keep(source, text.slice(0, isKept ? match.index : end).trimEnd()) }, match[0]);
+        onclick: () => keep(source, text.slice(0, isKept ? match.index : end).trimEnd()) }, label(match[0]));
     });
     return html("div", { class: `live-row ${extra}`, dir: "auto" }, words, html("span", { class: "score", dir: "ltr", title: "score" }, score === null ? "" : score.toFixed(2)));
   }

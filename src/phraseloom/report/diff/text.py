@@ -18,7 +18,7 @@ from phraseloom.report.diff.diff import (
 from phraseloom.report.markup import p_text, terminal
 from phraseloom.report.run.parts import ScoresPart
 from phraseloom.report.run.runs import OverRuns
-from phraseloom.report.run.scores import ONE_RUN, duration, two_seeds_note
+from phraseloom.report.run.scores import ONE_RUN, cautions, duration
 
 CURVES = {"perplexity": "Validation perplexity", "bleu": "Validation BLEU", "nll": "Training loss (nats per subword)"}
 MOST_ROWS = 8
@@ -123,7 +123,7 @@ def _scores(part: ScoresPart) -> str:
     title = f"Scores on {plural(part.sentences, 'sentence')}"
     headers = ["metric", "system", "score", "95 %", "difference", "95 % of it", "p"]
     one_run = any(e.one_seed for system in part.systems for e in system.scores.values())
-    notes = "".join(f"\n\n  {text}" for text in [f"{ONE_RUN}." * one_run, two_seeds_note(part)] if text)
+    notes = "".join(f"\n\n  {text}" for text in [f"{ONE_RUN}." * one_run, *cautions(part)] if text)
     return f"{_titled(title, headers, rows)}{notes}\n\n{signatures}"
 
 

@@ -230,8 +230,8 @@ def overview(document: RunReport) -> str:
         row["parameters"] = _mean(s.parameters, lambda v: f"{v:,.0f}")
         row["updates"] = _mean(s.updates, lambda v: f"{v:,.0f}")
         row["training"] = _mean(s.seconds, duration)
-        row["valid. perplexity"] = _with_deviation(s.valid_perplexity)
-        row["valid. BLEU"] = _with_deviation(s.valid_bleu)
+        row["best valid. perplexity"] = _with_deviation(s.valid_perplexity)
+        row["best valid. BLEU"] = _with_deviation(s.valid_bleu)
         for metric in metrics:
             e = s.scores.get(metric)
             row[metric] = e and plus_minus(e.value, e.deviation)
@@ -256,6 +256,8 @@ def overview(document: RunReport) -> str:
         )
         counts = [len(e.runs or [0]) for s in document.systems if (e := s.summary.scores.get(metrics[0]))]
         text += f"{TWO_SEEDS} " if compares_two_seeds(counts) else ""
+    if "best valid. perplexity" in headers and "best valid. BLEU" in headers:
+        text += "Best validation: of each curve by itself, so that the two may be of different checkpoints. "
     kinds = [(p.kind, isinstance(p, ScoresPart) and p.of is not None) for p in document.parts]
     if any(kinds.count((kind, of)) > 1 for kind, of in kinds if kind in ("scores", "contrastive", "alignment")):
         text += "Figures of one kind are all of its first section below; systems of other sections have –. "

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from phraseloom.errors import plural
+from phraseloom.metrics.compare import few_sentences
 from phraseloom.metrics.seeds import LEVEL, TWO_SEEDS, compares_two_seeds
 from phraseloom.report.charts import svg
 from phraseloom.report.charts.chart import Axes, Chart, Series
@@ -63,7 +64,7 @@ def score_section(part: ScoresPart, styles: Styles, number: int) -> str:
         text += ". ±: standard deviation over runs with other seeds, which is in the intervals"
     if any(e.one_seed for system in part.systems for e in system.scores.values()):
         text += f". {ONE_RUN}"
-    text += f". {two_seeds}" if (two_seeds := two_seeds_note(part)) else "."
+    text = " ".join([f"{text}.", *cautions(part)])
     figures = [_dots(part, metric.metric, styles) for metric in part.metrics]
     differences = [_difference_dots(part, metric.metric, styles) for metric in part.metrics]
     signatures = "; ".join(f"{m.metric}: {m.signature}" for m in part.metrics)
@@ -79,10 +80,15 @@ def score_section(part: ScoresPart, styles: Styles, number: int) -> str:
     )
 
 
-def two_seeds_note(part: ScoresPart) -> str:
-    """What to say of p if a comparison has two seeds; else nothing."""
+def cautions(part: ScoresPart) -> list[str]:
+    """Sentences on intervals and p that mean little: of two seeds, or of few sentences."""
+    if part.bootstrap is None:
+        return []
     counts = [len(score.runs or [0]) for system in part.systems for score in list(system.scores.values())[:1]]
-    return TWO_SEEDS if part.bootstrap and compares_two_seeds(counts, pairs=bool(part.pairs)) else ""
+    few = few_sentences(part.sentences)
+    return [TWO_SEEDS] * compares_two_seeds(counts, pairs=bool(part.pairs)) + (
+        [f"{few[0].upper()}{few[1:]}."] if few else []
+    )
 
 
 def _dots(part: ScoresPart, metric: str, styles: Styles) -> str:
