@@ -22,7 +22,7 @@ FEWEST = 30  # resampling fewer sentences is meaningless: too few distinct resam
 
 
 def few_sentences(number: int) -> str:
-    """What to say of intervals and p of so many sentences; nothing if they are enough."""
+    """What to say of intervals and p of a number of sentences; nothing if they are enough."""
     text = (
         f"intervals and p of {plural(number, 'sentence')} are too small to mean anything; they take at least {FEWEST}"
     )
