@@ -153,7 +153,8 @@ def begin(recipe: AnyRecipe, run: Path, dataset: Dataset, *, allow_changed: bool
         checkpoint.find_checkpoint(run, go_back_to)
     if not checkpoint.list_checkpoints(run):
         begun.transfers = read_transfers(recipe, dataset.tokenizer)
-        begun.start = read_start(recipe, dataset.tokenizer)
+        segmenter = dataset.segmenter if reads_phrases(recipe) else None
+        begun.start = read_start(recipe, dataset.tokenizer, segmenter)
     changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
     begun.is_changed = bool(changed)
     begun.notices = [f"changed since this run was started: {change}" for change in changed]
