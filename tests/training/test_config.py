@@ -89,6 +89,15 @@ def test_the_end_is_fixed_where_the_rate_depends_on_it() -> None:
     assert changed_keys(resolved(max_updates=5, **keys), resolved(max_updates=6, **keys))[0] == []
 
 
+@pytest.mark.parametrize(("by", "fixed"), [("perplexity", 1), ("bleu", 3)])
+def test_the_validations_of_a_plateau_are_fixed(by: str, fixed: int) -> None:
+    keys: dict[str, Any] = {"schedule": {"kind": "plateau", "rate": 0.1, "by": by}}
+    changes = {"checkpoint_every": 7, "bleu_every": 2, "bleu_beam": 3}
+    refused, allowed = changed_keys(resolved(**keys, bleu_every=1), resolved(**keys, **changes))
+    assert (len(refused), len(allowed)) == (fixed, 3 - fixed)
+    assert "training.checkpoint_every: 1000 → 7" in refused
+
+
 def test_other_sections() -> None:
     old, new = resolved(), resolved()
     new["data"] = {"folder": "moved"}

@@ -56,7 +56,10 @@ class ConstantConfig(Config):
 
 
 class PlateauConfig(Config):
-    """Constant, multiplied by `factor` after `patience` validations in a row without a better result of the metric `by`."""
+    """Constant, multiplied by `factor` after `patience` validations in a row without a better result of the metric `by`.
+
+    They are those at every `checkpoint_every` updates; one at the end of a run does not count.
+    """
 
     kind: Literal["plateau"]
     rate: PositiveFloat
@@ -283,6 +286,11 @@ FREE_ON_RESUME = frozenset(
         "tensorboard", "tracker", "fertility",
     )
 )  # fmt: skip
+# The validations that lower the rate of a plateau schedule.
+OF_PLATEAU = {
+    "perplexity": ("training.checkpoint_every",),
+    "bleu": ("training.checkpoint_every", "training.bleu_every", "training.bleu_beam"),
+}
 FREE_SECTIONS = ("name", "format", "data", "decoding")
 
 
@@ -315,6 +323,8 @@ def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
 def _free(key: str, recipe: dict[str, Any]) -> bool:
     if key == "training.max_updates":
         return not _end_shapes_the_rate(recipe)
+    if recipe.get("training.schedule.kind") == "plateau" and key in OF_PLATEAU[recipe["training.schedule.by"]]:
+        return False
     return ".".join(key.split(".")[:2]) in FREE_ON_RESUME or key.split(".")[0] in FREE_SECTIONS
 
 
