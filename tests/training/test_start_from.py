@@ -494,6 +494,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("model", ("model.attention=queryk heterogeneous 1-2",), "gated"),
     ("model", ("training.freeze=[encodr]",), "did you mean encoder?"),
     ("model", ("training.rates={decodr: 0.1}",), "did you mean decoder?"),
+    ("model", ("training.freeze=[encoder]", "training.rates={encoder.layers.0: 2}"), "encoder.layers.0 is frozen by"),
     ("model", ("training.start_from.optimizer=continue",), "needs a checkpoint of a run"),
 ]
 

@@ -78,6 +78,14 @@ class DecayConfig(Config):
     updates: PositiveInt | None = None
     floor: float = Field(0.0, ge=0, lt=1)
 
+    @model_validator(mode="after")
+    def _rises_before_it_falls(self) -> DecayConfig:
+        if self.updates is not None and self.warmup >= self.updates:
+            raise ValueError(
+                f"warmup ({self.warmup}) is below updates ({self.updates}), the step at which the rate ends"
+            )
+        return self
+
 
 ScheduleConfig = Annotated[
     InverseSqrtConfig | InverseSqrtPeakConfig | ConstantConfig | PlateauConfig | DecayConfig,
@@ -163,6 +171,14 @@ class GuidedAlignmentConfig(Config):
     decay: float = Field(1.0, gt=0, le=1, description="factor on `weight` after each epoch")
     layers: list[PositiveInt] = Field([], description="decoder layers, from 1; empty = the last but one")
     heads: list[PositiveInt] = Field([], description="heads of these layers, from 1; empty = all")
+
+    @model_validator(mode="after")
+    def _names_each_once(self) -> GuidedAlignmentConfig:
+        for name, numbers in (("layers", self.layers), ("heads", self.heads)):
+            twice = [number for number in numbers if numbers.count(number) > 1]
+            if twice:
+                raise ValueError(f"{name} has {twice[0]} twice; each counts once")
+        return self
 
 
 ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?.]+$")]

@@ -51,7 +51,7 @@ from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import UNK
 from phraseloom.text.words import other_vectors
 from phraseloom.training.checkpoint import OPTIMIZER, STATE, load_optimizer
-from phraseloom.training.optimization import freeze, rate_factors
+from phraseloom.training.optimization import freeze, members, rate_factors
 from phraseloom.training.start import random_batch
 from phraseloom.training.state import Progress
 
@@ -109,13 +109,18 @@ class NewPieces(NamedTuple):
 
 
 def check_names(recipe: AnyRecipe, tokenizer: Tokenizer) -> None:
-    """Raise UsageError if `training.freeze` or `training.rates` name no module of the recipe's model; allocates no memory."""
+    """Raise UsageError if `training.freeze` or `training.rates` name no module of the recipe's model, or `rates` one that is
+    frozen; allocates no memory."""
     config = recipe.training
     if config.freeze or config.rates:
         with ShapesOnly():
             model = build(recipe.model, tokenizer)
-        freeze(model, config.freeze)
+        frozen = freeze(model, config.freeze)
         rate_factors(model, config.rates)
+        for pattern in config.rates:
+            if set(members(model, pattern, "training.rates")) <= set(frozen):
+                hint = "leave it out of one of them"
+                raise UsageError(f"training.rates: {pattern} is frozen by training.freeze", hint=hint)
 
 
 def read_start(recipe: AnyRecipe, tokenizer: Tokenizer, segmenter: Segmenter | None = None) -> StartingPoint | None:
