@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.reference.recurrent_weights import cell_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from phraseloom.data.batches import BatchPlan
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.models.build import build_model
@@ -21,6 +23,8 @@ from phraseloom.npmt.likelihood import Softmax
 from phraseloom.npmt.model import SegmentalModel
 from phraseloom.npmt.rows import Pairs, SegmentRows
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.training import TrainingConfig
+from phraseloom.training import loop
 
 SOURCE_SIZE, TARGET_SIZE, LONGEST = 11, 12, 2
 SOURCES = [[5, 6, 7, 8], [8], [], [4, 5], [9, 10], []]
@@ -371,6 +375,19 @@ def test_pairs_that_cannot_be_segmented_are_told() -> None:
         "2 of 6 pairs have more than 2 target tokens for each source token"
     )
     assert model.remark(np.array([3]), np.array([6])) is None
+
+
+@pytest.mark.parametrize("per", ["token", "sentence"])
+def test_pairs_that_cannot_be_segmented_are_not_divided_by(per: str) -> None:
+    model, examples = built(), np.arange(len(SOURCES))
+    plan = BatchPlan(*(np.array([len(line) for line in side]) for side in (SOURCES, TARGETS)), seed=1, batch_tokens=9)
+    job: Any = SimpleNamespace(model=model, plan=plan, config=TrainingConfig.model_validate({"gradient_per": per}))
+    with torch.no_grad():
+        tokens = model.loss(batch()).tokens
+    assert loop._counts(job, examples)[1:] == (tokens, tokens if per == "token" else sum(POSSIBLE))
+    assert loop._counts(job, examples[[3, 5]]) == (0, 1, 1), "nothing is divided by zero"
+    job.model = object()
+    assert loop._counts(job, examples)[1] == sum(len(line) + 1 for line in TARGETS)
 
 
 @each

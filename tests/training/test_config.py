@@ -15,6 +15,10 @@ from phraseloom.options.training import FREE_ON_RESUME, TrainingConfig, changed_
     [
         ({"max_updates": None}, "has to end the run"),
         ({"max_updates": None, "max_minutes": 1, "schedule": {"kind": "linear", "peak": 1}}, "it has to end somewhere"),
+        ({"schedule": {"kind": "linear", "peak": 1, "warmup": 50, "updates": 50}}, r"warmup \(50\) is below updates"),
+        ({"schedule": {"kind": "cosine", "peak": 1, "warmup": 100, "updates": 50}}, r"warmup \(100\) is below updates"),
+        ({"guided_alignment": {"layers": [2, 2]}}, "layers has 2 twice"),
+        ({"guided_alignment": {"layers": [1, 2], "heads": [3, 1, 3]}}, "heads has 3 twice"),
         ({"best_by": "bleu"}, "needs bleu_every"),
         ({"average_last": 9}, "keep_last is 3"),
         ({"processes": 3}, "some would have nothing to do"),
@@ -87,6 +91,15 @@ def test_the_end_is_fixed_where_the_rate_depends_on_it() -> None:
     ]
     keys["schedule"]["updates"] = 9
     assert changed_keys(resolved(max_updates=5, **keys), resolved(max_updates=6, **keys))[0] == []
+
+
+@pytest.mark.parametrize(("by", "fixed"), [("perplexity", 1), ("bleu", 3)])
+def test_the_validations_of_a_plateau_are_fixed(by: str, fixed: int) -> None:
+    keys: dict[str, Any] = {"schedule": {"kind": "plateau", "rate": 0.1, "by": by}}
+    changes = {"checkpoint_every": 7, "bleu_every": 2, "bleu_beam": 3}
+    refused, allowed = changed_keys(resolved(**keys, bleu_every=1), resolved(**keys, **changes))
+    assert (len(refused), len(allowed)) == (fixed, 3 - fixed)
+    assert "training.checkpoint_every: 1000 → 7" in refused
 
 
 def test_other_sections() -> None:

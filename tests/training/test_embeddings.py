@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tests.analysis.explain_kinds import joined_tokenizer
 from tests.helpers import assert_same_end, toy_pairs, training_in_this_process
 
 from phraseloom import files
@@ -24,6 +25,7 @@ from phraseloom.models.store import load_model, load_tensors, save_model
 from phraseloom.models.tasks import build
 from phraseloom.models.translation import TranslationModel
 from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.options.training import EmbeddingsConfig, TrainingConfig
 from phraseloom.recipe import check_recipe, load_recipe
@@ -118,11 +120,24 @@ def test_rows_of_another_vocabulary_are_matched_by_their_pieces(tmp_path: Path) 
 def test_another_width_and_no_common_piece(tmp_path: Path) -> None:
     saved(tmp_path / "m", tokenizer())
     wide = recipe(str(tmp_path / "m"), width=2 * WIDTH)
-    with pytest.raises(ModelError, match=r"embeddings have width 8; those of the recipe have 16"):
+    with pytest.raises(ModelError, match=r"its source embeddings have width 8; those of the recipe have 16"):
         read_transfers(wide, tokenizer())
     greek = by_merges("αβγ δεζ ηθι")
     with pytest.raises(ModelError, match="no piece of the source vocabulary is there, such as "):
         read_transfers(recipe(str(tmp_path / "m"), tied="none"), greek)
+
+
+def test_only_the_sides_that_are_named_need_the_width(tmp_path: Path) -> None:
+    pieces = joined_tokenizer()
+    config = ModelConfig.model_validate({**MODEL, "width": 2 * WIDTH, "output": {"kind": "continuous"}})
+    giver: Any = build(config, pieces)
+    save_model(tmp_path / "m", giver, config, pieces)
+    assert giver.target_embedding.weight.shape[1] == WIDTH
+    options = {"width": 2 * WIDTH, "tied": "none"}
+    [transfer] = read_transfers(recipe({"source": str(tmp_path / "m")}, **options), pieces)
+    assert torch.equal(transfer.vectors_VD, giver.source_embedding.weight)
+    with pytest.raises(ModelError, match=r"its target embeddings have width 8; those of the recipe have 16"):
+        read_transfers(recipe(str(tmp_path / "m"), **options), pieces)
 
 
 def test_language_models_give_and_take_none(tmp_path: Path) -> None:

@@ -263,6 +263,15 @@ def test_plateau_lowers_the_learning_rate(tmp_path: Path) -> None:
     assert rates == [0.1] * 10 + [0.05] * 5 + [0.025] * 5 + [0.0125] * 3
 
 
+def test_a_plateau_is_the_same_after_an_end_between_two_checkpoints(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"schedule": {"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 1}}
+    for end in (7, 12, 23):
+        toy.finish(tmp_path / "run", toy.config(max_updates=end, **keys), validate=lambda _: {"perplexity": 3.0})
+    toy.finish(tmp_path / "whole", toy.config(**keys), validate=lambda _: {"perplexity": 3.0})
+    rates = [{r["update"]: r["lr"] for r in run_records(tmp_path / run) if "lr" in r} for run in ("run", "whole")]
+    assert rates[0] == rates[1] and len(rates[0]) == 23
+
+
 def test_the_toy_learns(tmp_path: Path) -> None:
     toy.finish(tmp_path, toy.config(max_updates=80, checkpoint_every=80, schedule={"kind": "linear", "peak": 0.05}))
     losses = run_records(tmp_path)

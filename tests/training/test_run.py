@@ -450,6 +450,21 @@ def test_a_run_from_before_init_is_read_with_the_start_that_it_had(
     assert "this run is finished" in capsys.readouterr().err
 
 
+def test_the_dataset_counts_where_the_recipe_has_other_data(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "training.max_updates=1", *STEPS]
+    assert phraseloom([*command, "data.text.lowercase=true", "data.subwords.merges=9"]) == 0
+    shown = capsys.readouterr().err
+    for log in (shown, (tmp_path / "run" / "train.log").read_text()):
+        assert "warning: this dataset was prepared with data.text.lowercase: False, but the recipe has True" in log
+        assert "prepared with data.subwords.merges: 60, but the recipe has 9; the dataset counts" in log
+    noted = yaml.safe_load((tmp_path / "run" / "config.yaml").read_bytes())["data"]
+    assert (noted["text"]["lowercase"], noted["subwords"]["merges"]) == (False, 60)
+    assert phraseloom(command) == 0
+    assert "prepared with" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("continuous", [False, True])
 def test_only_a_softmax_diverges_by_its_perplexity(
     place: Path, tmp_path: Path, continuous: bool, monkeypatch: pytest.MonkeyPatch

@@ -25,14 +25,16 @@ from phraseloom.data.tensors import make_batch
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.models.build import build_language_model, build_model
 from phraseloom.models.store import load_tensors, save_model
+from phraseloom.models.tasks import build
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.phrases.segmenters import Segmenter, TableSegmenter, TreeSegmenter
 from phraseloom.recipe import load_recipe
 from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.words import Words
 from phraseloom.training.start import random_batch
-from phraseloom.training.start_from import NewPieces, _match, _other_text
+from phraseloom.training.start_from import NewPieces, _differing, _match, _other_text, read_start
 
 SIZE = 30
 PLAIN = {"width": 16, "heads": 4, "ffn_width": 20, "encoder": {"layers": 2}, "decoder": {"layers": 2}}
@@ -287,6 +289,40 @@ def test_resumed_without_the_origin_it_ends_with_the_same_bytes(
     assert (tmp_path / "whole/run.json").read_bytes() == (tmp_path / "run/run.json").read_bytes()
 
 
+def test_other_source_phrases_are_a_difference(place: Path, tmp_path: Path) -> None:
+    phrases = ["data.phrases={kind: table, file: x}", "model.phrases={segments: {kind: dataset}}"]
+    recipe = load_recipe(place / "small.yaml", [f"training.start_from={tmp_path / 'origin'}", *phrases])
+    tokenizer = Tokenizer.load(place / "dataset" / "tokenizer")
+    theirs = TreeSegmenter()
+    save_model(tmp_path / "origin", build(recipe.model, tokenizer), recipe.model, tokenizer, segmenter=theirs)
+
+    def rows(own: Segmenter) -> list[str]:
+        start = read_start(recipe, tokenizer, own)
+        assert start is not None
+        return [row for row in start.table if row.startswith("  differs")]
+
+    assert rows(theirs) == []
+    other = TreeSegmenter(max_tokens=2, min_chunks=100, floor=1)
+    assert rows(other) == ["  differs   source phrases: parse trees (8, 6, 3) → parse trees (2, 100, 1)"]
+    assert rows(TableSegmenter(["a b"])) == ["  differs   source phrases: parse trees (8, 6, 3) → table of 1 phrase"]
+
+
+def test_options_of_training_alone_are_no_difference() -> None:
+    def recurrent(of_encoder: Any, of_decoder: Any) -> dict[str, Any]:
+        parts = {"encoder": {"kind": "recurrent", **of_encoder}, "decoder": {"kind": "recurrent", **of_decoder}}
+        return ModelConfig.model_validate({**PLAIN, **parts}).model_dump(mode="json")
+
+    rates = {"dropout": 0.3, "variational_dropout": {"inputs": 0.1, "states": 0.2}}
+    assert _differing(recurrent({}, {}), recurrent(rates, {**rates, "hidden_dropout": 0.0})) == []
+    assert _differing(recurrent({}, {}), recurrent({"cell": "gru"}, {})) == ["model.encoder.cell: lstm → gru"]
+
+    def segmental(**options: Any) -> dict[str, Any]:
+        parts = {"encoder": {"kind": "columns"}, "decoder": {"kind": "segmental", **options}}
+        return ModelConfig.model_validate({"width": 16, **parts}).model_dump(mode="json")
+
+    assert _differing(segmental(), segmental(dropout=0.3, approximation={"negatives": 9})) == []
+
+
 def test_frozen_modules_stay_and_rates_are_kept(place: Path, tmp_path: Path, train: Train) -> None:
     start = f"training.start_from={place / 'plain'}"
     assert (
@@ -458,6 +494,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("model", ("model.attention=queryk heterogeneous 1-2",), "gated"),
     ("model", ("training.freeze=[encodr]",), "did you mean encoder?"),
     ("model", ("training.rates={decodr: 0.1}",), "did you mean decoder?"),
+    ("model", ("training.freeze=[encoder]", "training.rates={encoder.layers.0: 2}"), "encoder.layers.0 is frozen by"),
     ("model", ("training.start_from.optimizer=continue",), "needs a checkpoint of a run"),
 ]
 

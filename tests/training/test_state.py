@@ -65,11 +65,20 @@ def test_the_lowest_cosine_loss_is_the_best() -> None:
 
 
 def test_plateau_lowers_the_rate_after_its_patience() -> None:
-    config = toy.config(schedule={"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 2})
+    config = toy.config(schedule={"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 2}, checkpoint_every=1)
     state = Progress()
     validate(state, config, 9, 9, 9, 8, 8, 8)
     assert state.rate_factor == 0.25
     assert Progress.from_json(state.as_json(), "state.json") == state
+
+
+def test_the_validation_at_the_end_of_a_run_is_none_of_a_plateau() -> None:
+    config = toy.config(schedule={"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 1}, checkpoint_every=4)
+    state = Progress(plateau_best=1.0, plateau_by="perplexity")
+    for update, validations, factor in ((4, 1, 0.5), (6, 1, 0.5), (8, 2, 0.25)):
+        state.update = update
+        state.record_validation({"perplexity": 2.0}, config)
+        assert (state.validated, state.validations, state.rate_factor) == (update, validations, factor)
 
 
 def test_a_plateau_of_bleu_ignores_perplexity() -> None:

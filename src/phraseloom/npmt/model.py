@@ -242,9 +242,14 @@ class SegmentalModel(nn.Module):
             scores, result = segmentations_of_rows(job, inputs, softmax)
             return token_log_probs(result, scores.words_BSCX, *job.sentences[:2])
 
+    def can_segment(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
+        """Whether pairs of these lengths (EOS not counted) can be segmented."""
+        possible: np.ndarray = target_lengths <= source_lengths.astype(np.int64) * self.max_segment
+        return possible
+
     def remark(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> str | None:
         """A remark on training pairs of these lengths (EOS not counted) if some cannot be segmented; otherwise None."""
-        count = int((target_lengths > source_lengths.astype(np.int64) * self.max_segment).sum())
+        count = int((~self.can_segment(source_lengths, target_lengths)).sum())
         if not count:
             return None
         return (

@@ -56,7 +56,10 @@ class ConstantConfig(Config):
 
 
 class PlateauConfig(Config):
-    """Constant, multiplied by `factor` after `patience` validations in a row without a better result of the metric `by`."""
+    """Constant, multiplied by `factor` after `patience` validations in a row without a better result of the metric `by`.
+
+    They are those at every `checkpoint_every` updates; one at the end of a run does not count.
+    """
 
     kind: Literal["plateau"]
     rate: PositiveFloat
@@ -74,6 +77,14 @@ class DecayConfig(Config):
     warmup: int = Field(0, ge=0)
     updates: PositiveInt | None = None
     floor: float = Field(0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _rises_before_it_falls(self) -> DecayConfig:
+        if self.updates is not None and self.warmup >= self.updates:
+            raise ValueError(
+                f"warmup ({self.warmup}) is below updates ({self.updates}), the step at which the rate ends"
+            )
+        return self
 
 
 ScheduleConfig = Annotated[
@@ -160,6 +171,14 @@ class GuidedAlignmentConfig(Config):
     decay: float = Field(1.0, gt=0, le=1, description="factor on `weight` after each epoch")
     layers: list[PositiveInt] = Field([], description="decoder layers, from 1; empty = the last but one")
     heads: list[PositiveInt] = Field([], description="heads of these layers, from 1; empty = all")
+
+    @model_validator(mode="after")
+    def _names_each_once(self) -> GuidedAlignmentConfig:
+        for name, numbers in (("layers", self.layers), ("heads", self.heads)):
+            twice = [number for number in numbers if numbers.count(number) > 1]
+            if twice:
+                raise ValueError(f"{name} has {twice[0]} twice; each counts once")
+        return self
 
 
 ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?.]+$")]
@@ -283,6 +302,11 @@ FREE_ON_RESUME = frozenset(
         "tensorboard", "tracker", "fertility",
     )
 )  # fmt: skip
+# The validations that lower the rate of a plateau schedule.
+OF_PLATEAU = {
+    "perplexity": ("training.checkpoint_every",),
+    "bleu": ("training.checkpoint_every", "training.bleu_every", "training.bleu_beam"),
+}
 FREE_SECTIONS = ("name", "format", "data", "decoding")
 
 
@@ -315,6 +339,8 @@ def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
 def _free(key: str, recipe: dict[str, Any]) -> bool:
     if key == "training.max_updates":
         return not _end_shapes_the_rate(recipe)
+    if recipe.get("training.schedule.kind") == "plateau" and key in OF_PLATEAU[recipe["training.schedule.by"]]:
+        return False
     return ".".join(key.split(".")[:2]) in FREE_ON_RESUME or key.split(".")[0] in FREE_SECTIONS
 
 

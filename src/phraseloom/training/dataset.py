@@ -11,10 +11,13 @@ import torch
 from phraseloom.data.corpus import Dataset, Split
 from phraseloom.data.tensors import Batch, from_padded
 from phraseloom.errors import FileProblem, UsageError
+from phraseloom.options.training import flatten
 from phraseloom.phrases.segmenters import cut_sizes
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 
-__all__ = ["batches_of", "line_tags", "open_dataset", "reads_phrases"]
+__all__ = ["as_prepared", "batches_of", "line_tags", "open_dataset", "reads_phrases"]
+
+OF_FILES = ("file", "sha256", "vectors", "vectors_sha256")  # a dataset may have been prepared at another place
 
 
 def open_dataset(recipe: AnyRecipe) -> Dataset:
@@ -45,6 +48,31 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
             hint="give data.train.0.links: FILE and run phraseloom prepare again",
         )
     return dataset
+
+
+def as_prepared(recipe: AnyRecipe, dataset: Dataset) -> tuple[AnyRecipe, list[str]]:
+    """The recipe with the text options, subwords and phrases that its dataset was prepared with, and a warning of each change.
+
+    What `prepare` takes from `data.tokenizer` or finds for `data.target_phrases` is not compared, nor are the places of files.
+    """
+    own, theirs, warnings = recipe.data, dataset.config, list[str]()
+    made_by_prepare = own.tokenizer is not None or getattr(own, "target_phrases", None) is not None
+    names = [] if made_by_prepare else ["text", "subwords"]
+    names += ["phrases"] if reads_phrases(recipe) else []
+    differing = {}
+    for name in names:
+        here, there = (flatten(data.model_dump(mode="json", include={name}), "data") for data in (own, theirs))
+        keys = [key for key in sorted(here.keys() | there.keys()) if here.get(key) != there.get(key)]
+        keys = [key for key in keys if key.split(".")[-1] not in OF_FILES]
+        warnings += [
+            f"warning: this dataset was prepared with {key}: {there.get(key)}, but the recipe has {here.get(key)}; "
+            "the dataset counts"
+            for key in keys
+        ]
+        if keys:
+            differing[name] = getattr(theirs, name)
+    data = own.model_copy(update=differing)
+    return (recipe.model_copy(update={"data": data}) if differing else recipe), warnings
 
 
 def reads_phrases(recipe: AnyRecipe) -> bool:

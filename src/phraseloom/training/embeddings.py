@@ -12,7 +12,7 @@ They are read when a run begins; from then on they are part of its checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -88,8 +88,10 @@ def read_transfers(recipe: AnyRecipe, tokenizer: Tokenizer) -> list[Transfer]:
             f"tied: three_way has one matrix, and training.embeddings names two origins ({' and '.join(sides.values())})",
             hint="name one, or set model.tied to two_way",
         )
-    wanted: list[Side] = [getattr(tokenizer, side) for side in sides]
-    origins = {path: _open(Path(path), wanted, recipe.model) for path in dict.fromkeys(sides.values())}
+    origins: dict[str, Origin] = {}
+    for path in dict.fromkeys(sides.values()):
+        wanted: dict[str, Side] = {side: getattr(tokenizer, side) for side in sides if sides[side] == path}
+        origins[path] = _open(Path(path), wanted, recipe.model)
     if one and len(sides) > 1:
         _refuse_two_matrices(origins[sides["target"]])
         sides = {"target": sides["target"]}
@@ -106,28 +108,28 @@ def read_transfers(recipe: AnyRecipe, tokenizer: Tokenizer) -> list[Transfer]:
 
 
 class Origin(NamedTuple):
-    """An opened model folder or `.vec` file: what it offers to each side."""
+    """An opened model folder or `.vec` file: what it offers to the sides that name it."""
 
     path: str
     sha256: str
     sides: Mapping[str, Given]
 
 
-def _open(path: Path, wanted: Sequence[Side], model: ModelConfig) -> Origin:
+def _open(path: Path, wanted: Mapping[str, Side], model: ModelConfig) -> Origin:
     width = model.embedding_width or model.width
     if path.is_dir():
-        return _open_model(path, width, scaled=model.scale_embeddings)
+        return _open_model(path, wanted, width, scaled=model.scale_embeddings)
     if not path.exists():
         raise FileProblem(
             "no such model folder or file of vectors", file=path, hint="it is named in training.embeddings"
         )
-    words = {word for side in wanted for piece in _pieces(side.vocabulary) for word in _names(piece, side)}
+    words = {word for side in wanted.values() for piece in _pieces(side.vocabulary) for word in _names(piece, side)}
     tokens, matrix_VD = read_vectors(path, wanted=words, width=width)
     given = Given({token: row for row, token in enumerate(tokens)}, torch.from_numpy(matrix_VD), of_model=False)
-    return Origin(str(path), sha256_file(path), {"source": given, "target": given})
+    return Origin(str(path), sha256_file(path), dict.fromkeys(wanted, given))
 
 
-def _open_model(path: Path, width: int, *, scaled: bool) -> Origin:
+def _open_model(path: Path, wanted: Iterable[str], width: int, *, scaled: bool) -> Origin:
     folder = find_model(path)
     if find_task(folder) != "translation":
         raise ModelError(
@@ -136,17 +138,16 @@ def _open_model(path: Path, width: int, *, scaled: bool) -> Origin:
         )
     model, tokenizer, _ = load_model(folder)
     sides = {}
-    for side in ("source", "target"):
+    for side in wanted:
         matrix_VD = matrix_of(model, side).detach()
         if matrix_VD.shape[1] != width:
             raise ModelError(
-                f"its embeddings have width {matrix_VD.shape[1]}; those of the recipe have {width}", file=path
+                f"its {side} embeddings have width {matrix_VD.shape[1]}; those of the recipe have {width}", file=path
             )
         if (theirs := getattr(model, f"{side}_embedding").scale != 1) != scaled:
             there, here = (f"model.scale_embeddings {str(flag).lower()}" for flag in (theirs, scaled))
-            what = (
-                f"its embeddings are made for {there}, and the recipe has {here}: their size would be wrong by √{width}"
-            )
+            made = f"its {side} embeddings are made for {there}"
+            what = f"{made}, and the recipe has {here}: their size would be wrong by √{width}"
             raise ModelError(what, file=path, hint=f"set model.scale_embeddings to {str(theirs).lower()}")
         pieces = _pieces(getattr(tokenizer, side).vocabulary)
         places = {piece: row for row, piece in enumerate(pieces, start=len(SPECIALS))}

@@ -161,7 +161,7 @@ def run_update(job: TrainingJob) -> None:
 
     If `job.deferred`, the device decides, and the counters advance when the numbers come to the host (`settle`).
     """
-    config, number = job.config, job.position
+    number = job.position
     if job.check_data is not None and job.plan.position(number)[1] == 0:
         job.check_data()
     batches = job.plan.update(number)
@@ -170,8 +170,7 @@ def run_update(job: TrainingJob) -> None:
     guide = getattr(job.model, "guide", None)
     if guide is not None:
         guide.epoch = epoch
-    source_tokens, tokens = job.plan.count(examples)
-    units = tokens if config.gradient_per == "token" else len(examples)
+    source_tokens, tokens, units = _counts(job, examples)
     numbers = torch.cat([accumulate(job, batches), job.flat.gradient_norm().double()[None]])
     launched = Launched(batches, epoch, len(examples), source_tokens, tokens, units, guide is not None, numbers)
     if job.deferred:
@@ -179,6 +178,15 @@ def run_update(job: TrainingJob) -> None:
     job.unsettled.append(launched)
     if _must_settle(job):
         settle(job)
+
+
+def _counts(job: TrainingJob, examples: np.ndarray) -> tuple[int, int, int]:
+    """The source and target tokens of an update, and what its gradient is divided by. Pairs without a loss do not count."""
+    can_segment: Callable[..., np.ndarray] | None = getattr(job.model, "can_segment", None)
+    if can_segment is not None:
+        examples = examples[can_segment(job.plan.source[examples], job.plan.target[examples])]
+    source_tokens, tokens = job.plan.count(examples)
+    return source_tokens, max(1, tokens), max(1, tokens if job.config.gradient_per == "token" else len(examples))
 
 
 def _step_on_device(job: TrainingJob, launched: Launched) -> None:

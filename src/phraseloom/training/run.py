@@ -37,7 +37,7 @@ from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.checkpoint import average_checkpoints, is_average_of
 from phraseloom.training.compiled import obstacle
-from phraseloom.training.dataset import batches_of, line_tags, open_dataset, reads_phrases
+from phraseloom.training.dataset import as_prepared, batches_of, line_tags, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Display, Hook, Logbook, Tracker
@@ -86,12 +86,14 @@ def run_recipe(
     too. Raises InterruptedRun after a signal, DivergedError, and other errors of errors.py.
     """
     dataset = open_dataset(recipe)
+    recipe, warnings = as_prepared(recipe, dataset)
     check_lexicon(recipe)
     with contextlib.ExitStack() as stack:
         lock, begun = None, Beginning(pieces=recipe.training.pieces)
         if not is_child():
             lock = stack.enter_context(files.FolderLock(run))
             begun = begin(recipe, run, dataset, allow_changed=allow_changed, go_back_to=go_back_to)
+        begun.notices += warnings
         world = launch(recipe.training, command, pieces=begun.pieces)
         stack.callback(world.close)
         stack.enter_context(world.reporting())
@@ -153,7 +155,8 @@ def begin(recipe: AnyRecipe, run: Path, dataset: Dataset, *, allow_changed: bool
         checkpoint.find_checkpoint(run, go_back_to)
     if not checkpoint.list_checkpoints(run):
         begun.transfers = read_transfers(recipe, dataset.tokenizer)
-        begun.start = read_start(recipe, dataset.tokenizer)
+        segmenter = dataset.segmenter if reads_phrases(recipe) else None
+        begun.start = read_start(recipe, dataset.tokenizer, segmenter)
     changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
     begun.is_changed = bool(changed)
     begun.notices = [f"changed since this run was started: {change}" for change in changed]

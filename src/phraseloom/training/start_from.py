@@ -32,9 +32,18 @@ from phraseloom.layers.attention.token import TokenScore
 from phraseloom.layers.initialisation import ShapesOnly
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.replacement import begins_equal, copy_output, copy_projections
-from phraseloom.models.store import WEIGHTS, find_model, find_task, load_language_model, load_model, read_config
+from phraseloom.models.store import (
+    WEIGHTS,
+    find_model,
+    find_task,
+    load_language_model,
+    load_model,
+    load_segmenter_of,
+    read_config,
+)
 from phraseloom.models.tasks import TASKS, build, task_of
 from phraseloom.options.training import DecayConfig, PlateauConfig, TrainingConfig, flatten
+from phraseloom.phrases.source import Segmenter
 from phraseloom.recipe import AnyRecipe
 from phraseloom.text.extension import spelling
 from phraseloom.text.subword_nmt import SEPARATOR
@@ -42,7 +51,7 @@ from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import UNK
 from phraseloom.text.words import other_vectors
 from phraseloom.training.checkpoint import OPTIMIZER, STATE, load_optimizer
-from phraseloom.training.optimization import freeze, rate_factors
+from phraseloom.training.optimization import freeze, members, rate_factors
 from phraseloom.training.start import random_batch
 from phraseloom.training.state import Progress
 
@@ -55,6 +64,12 @@ OF_TRAINING = (
     "dropout",
     "attention_dropout",
     "ffn_dropout",
+    "encoder.dropout",
+    "encoder.variational_dropout",
+    "decoder.dropout",
+    "decoder.hidden_dropout",
+    "decoder.variational_dropout",
+    "decoder.approximation",
     "phrases.combination_dropout",
     "phrases.attended_dropout",
     "phrases.segments.random_start",
@@ -94,20 +109,26 @@ class NewPieces(NamedTuple):
 
 
 def check_names(recipe: AnyRecipe, tokenizer: Tokenizer) -> None:
-    """Raise UsageError if `training.freeze` or `training.rates` name no module of the recipe's model; allocates no memory."""
+    """Raise UsageError if `training.freeze` or `training.rates` name no module of the recipe's model, or `rates` one that is
+    frozen; allocates no memory."""
     config = recipe.training
     if config.freeze or config.rates:
         with ShapesOnly():
             model = build(recipe.model, tokenizer)
-        freeze(model, config.freeze)
+        frozen = freeze(model, config.freeze)
         rate_factors(model, config.rates)
+        for pattern in config.rates:
+            if set(members(model, pattern, "training.rates")) <= set(frozen):
+                hint = "leave it out of one of them"
+                raise UsageError(f"training.rates: {pattern} is frozen by training.freeze", hint=hint)
 
 
-def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
+def read_start(recipe: AnyRecipe, tokenizer: Tokenizer, segmenter: Segmenter | None = None) -> StartingPoint | None:
     """Read the model of `training.start_from` for a recipe and the tokenizer of its data; None without this option.
 
-    Raises UsageError if the recipe asks for something impossible; FileProblem, CorruptError and ModelError if the origin cannot
-    be read, or has another task, vocabulary or size.
+    `segmenter`: that of the dataset, if the model reads source phrases from it. Raises UsageError if the recipe asks for
+    something impossible; FileProblem, CorruptError and ModelError if the origin cannot be read, or has another task, vocabulary
+    or size.
     """
     config = recipe.training.start_from
     if config is None:
@@ -120,6 +141,7 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
             raise ModelError(what, file=folder, hint=f"name a {TASKS[task].title.lower()}, or change the recipe's task")
         load = load_model if task == "translation" else load_language_model
         origin, their_tokenizer, _ = load(folder)
+        their_segmenter = load_segmenter_of(folder)
     except PhraseloomError as problem:
         if isinstance(problem, UsageError):
             raise
@@ -144,6 +166,7 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
     table = [f"start_from {shown}: SHA-256 of the weights {sha256[:16]}, optimiser {taken_over}", *match.table(model)]
     shown_already = "model.attention." if match.blocks else "\0"  # grafted blocks have a row of their own
     table += [f"  differs   {text}" for text in differing if not text.startswith(shown_already)]
+    table += _other_phrases(segmenter, their_segmenter)
     for text in _other_text(tokenizer, their_tokenizer, TASKS[task].sides):
         table.append(f"  warning: {text}")
     more = {name: len(new.spelled) for name, new in spelled.items() if new.spelled}
@@ -233,6 +256,14 @@ def _other_text(own: Tokenizer, theirs: Tokenizer, sides: Mapping[str, str]) -> 
                 else f"the {name} subwords cut words in another way than those of the origin"
             )
     return result
+
+
+def _other_phrases(own: Segmenter | None, theirs: Segmenter | None) -> list[str]:
+    """The row on source phrases that are not cut as in the data of the origin; a model without them differs in its options."""
+    if own is None or theirs is None or own.sha256 == theirs.sha256:
+        return []
+    change = f"{theirs} → {own}" if str(own) != str(theirs) else f"another {own}"
+    return [f"  differs   source phrases: {change}"]
 
 
 def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

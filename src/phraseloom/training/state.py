@@ -33,7 +33,7 @@ class Progress:
     skipped: int = 0  # updates whose step was not finite
     bad_in_a_row: int = 0
     validated: int = -1  # the update of the last validation
-    validations: int = 0
+    validations: int = 0  # at multiples of `checkpoint_every`, for `bleu_every`
     best_value: float | None = None
     best_by: str | None = None  # the metric of `best_value`; None in runs of earlier versions, as `plateau_by`
     best_update: int | None = None
@@ -45,10 +45,15 @@ class Progress:
     run: str | None = None  # the identity of the run in `run.json`; None in runs of earlier versions
 
     def record_validation(self, results: dict[str, Any], config: TrainingConfig) -> bool:
-        """Record a validation at the current update; True if it is the best so far, by the metric that `config` names now."""
+        """Record a validation at the current update; True if it is the best so far, by the metric that `config` names now.
+
+        One between the multiples of `checkpoint_every` ends a run, and changes neither the rate nor the turn of BLEU: the run
+        may go on with a later end.
+        """
         self.validated = self.update
-        self.validations += 1
-        self._plateau(results, config)
+        if self.update % config.checkpoint_every == 0:
+            self.validations += 1
+            self._plateau(results, config)
         if config.best_by not in results:  # no BLEU this time, or no finite loss
             return False
         if self.best_by not in (None, config.best_by):
