@@ -48,7 +48,7 @@ class Progress:
         """Record a validation at the current update; True if it is the best so far, by the metric that `config` names now.
 
         One between the multiples of `checkpoint_every` ends a run, and changes neither the rate nor the turn of BLEU: the run
-        may go on with a later end.
+        may be resumed with a later end.
         """
         self.validated = self.update
         if self.update % config.checkpoint_every == 0:
