@@ -68,6 +68,7 @@ TABLES = {
         "rivals",
         "losses",
         "ladder",
+        "random",
         "phrases",
         "npmt",
     ),
