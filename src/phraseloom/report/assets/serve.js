@@ -112,7 +112,7 @@
   /** The beam to ask for, at least the number of translations; null: the model's own. */
   function beamOf(model) {
     const typed = Number(fields.beam.value) || null;
-    return Math.max(Number(nBest.value), typed ?? 0) > (typed ?? modelOf(model).beam) ? Number(nBest.value) : typed;
+    return Number(nBest.value) > (typed ?? modelOf(model).beam) ? Number(nBest.value) : typed;
   }
 
   /** A translation as a model reads it: words and phrases of a model that writes joined text, else the text. */
