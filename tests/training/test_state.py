@@ -42,7 +42,7 @@ def validate(state: Progress, config: object, *values: float, name: str = "perpl
 
 
 def test_patience_counts_validations_without_a_better_value() -> None:
-    config, state = toy.config(patience=2), Progress()
+    config, state = toy.config(patience=2, checkpoint_every=1), Progress()
     assert validate(state, config, 9, 8, 8.5, 7, 7.5) == [True, True, False, True, False]
     assert state.reason_to_stop(config, 10, 0) is None
     validate(state, config, 7)
@@ -51,7 +51,7 @@ def test_patience_counts_validations_without_a_better_value() -> None:
 
 
 def test_validations_without_bleu_do_not_count_for_it() -> None:
-    config, state = toy.config(best_by="bleu", bleu_every=2, patience=1), Progress()
+    config, state = toy.config(best_by="bleu", bleu_every=2, patience=1, checkpoint_every=1), Progress()
     validate(state, config, 30, name="bleu")
     validate(state, config, 5)
     assert state.worse_in_a_row == 0
@@ -79,6 +79,18 @@ def test_the_validation_at_the_end_of_a_run_is_none_of_a_plateau() -> None:
         state.update = update
         state.record_validation({"perplexity": 2.0}, config)
         assert (state.validated, state.validations, state.rate_factor) == (update, validations, factor)
+
+
+def test_the_validation_at_the_end_of_a_run_costs_no_patience() -> None:
+    config, state = toy.config(patience=2, checkpoint_every=4), Progress()
+    for state.update, value, best, worse in (
+        (4, 2.0, True, 0),
+        (6, 3.0, False, 0),
+        (8, 3.0, False, 1),
+        (10, 1.5, True, 0),
+    ):
+        assert state.record_validation({"perplexity": value}, config) == best
+        assert state.worse_in_a_row == worse
 
 
 def test_a_plateau_of_bleu_ignores_perplexity() -> None:

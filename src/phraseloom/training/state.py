@@ -47,11 +47,12 @@ class Progress:
     def record_validation(self, results: dict[str, Any], config: TrainingConfig) -> bool:
         """Record a validation at the current update; True if it is the best so far, by the metric that `config` names now.
 
-        One between the multiples of `checkpoint_every` ends a run, and changes neither the rate nor the turn of BLEU: the run
-        may be resumed with a later end.
+        One between the multiples of `checkpoint_every` ends a run. It may be the best, but changes neither the rate nor the
+        turn of BLEU, and costs no patience: the run may be resumed with a later end.
         """
         self.validated = self.update
-        if self.update % config.checkpoint_every == 0:
+        is_regular = self.update % config.checkpoint_every == 0
+        if is_regular:
             self.validations += 1
             self._plateau(results, config)
         if config.best_by not in results:  # no BLEU this time, or no finite loss
@@ -62,7 +63,7 @@ class Progress:
         if better(config.best_by, value, self.best_value):
             self.best_value, self.best_update, self.worse_in_a_row = value, self.update, 0
             return True
-        self.worse_in_a_row += 1
+        self.worse_in_a_row += is_regular
         return False
 
     def forget_best(self) -> None:
