@@ -689,6 +689,24 @@ def test_changed_weights_are_packed_again() -> None:
     assert_close(after[0].hidden, walk(changing)[0].hidden.detach())
 
 
+@pytest.mark.parametrize("replaced", ["tensor", "parameter", "module"])
+def test_replaced_parts_are_packed_again(replaced: str) -> None:
+    changing = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))
+    before, other = walk(fast(changing, "native")), copy.deepcopy(changing.decoder.layers[0].feed_forward)
+    feed_forward = changing.decoder.layers[0].feed_forward
+    with torch.no_grad():
+        other.up.weight.mul_(1.5)
+    if replaced == "tensor":
+        feed_forward.up.weight.data = other.up.weight.data
+    elif replaced == "parameter":
+        feed_forward.up.weight = other.up.weight
+    else:
+        changing.decoder.layers[0].feed_forward = other
+    after = walk(fast(changing, "native"))
+    assert not torch.equal(before[0].hidden, after[0].hidden)
+    assert_close(after[0].hidden, walk(changing)[0].hidden.detach())
+
+
 def test_changed_inference_tensors_are_packed_again() -> None:
     """They have no version counter."""
     with torch.inference_mode():

@@ -65,8 +65,11 @@ class _Compiled:
 
     def __init__(self, model: Any, *, as_bytes: bool) -> None:
         embedding = _embedding(model)
-        self._read = _tensors(model)  # kept alive: another tensor must not get their addresses
-        self._made_from, self._score = _versions(self._read), getattr(model.output, "score", None)
+        # Kept alive, for another must not get their addresses; not the model itself, whose end is that of its programs.
+        self._modules, self._read = list(model.modules())[1:], _tensors(model)
+        self._made_of = self._identities(model)
+        self._made_from = None if any(t.is_inference() for t in self._read) else _versions(self._read)
+        self._score = getattr(model.output, "score", None)
         self.parts = parts = Parts(best_variant(_head_size(model)), as_bytes=as_bytes)
         self.decoder = decoder_program(parts, model.decoder, embedding)
         self.encoder = self.output = None
@@ -89,15 +92,30 @@ class _Compiled:
 
         Inference tensors count no changes, so they are packed each time. PyTorch hides changes through `.data`.
         """
-        tensors = _tensors(model)
-        same = not any(t.is_inference() for t in tensors) and _versions(tensors) == self._made_from
-        return same and getattr(model.output, "score", None) == self._score
+        if self._made_of != self._identities(model) or getattr(model.output, "score", None) != self._score:
+            return False
+        return self._made_from is not None and _versions(self._read) == self._made_from
+
+    def _identities(self, model: Any) -> list[int]:
+        """The identities of all modules, parameters and fixed vectors, listed faster than by `model.parameters()`."""
+        modules = (model, *self._modules)
+        children = [id(child) for one in modules for child in one._modules.values()]
+        return [
+            *children,
+            *(id(tensor) for one in modules for tensor in one._parameters.values()),
+            *map(id, _fixed(model)),
+        ]
 
 
 def _tensors(model: Any) -> list[Tensor]:
     """The parameters of a model and its fixed vectors."""
-    fixed = [model.output.table.rows_VM] if isinstance(model.output, ContinuousOutput) else []
-    return [*model.parameters(), _embedding(model).weight, *fixed]
+    return [*model.parameters(), *_fixed(model)]
+
+
+def _fixed(model: Any) -> list[Tensor]:
+    """Tensors that may not be among the parameters."""
+    table = [model.output.table.rows_VM] if isinstance(model.output, ContinuousOutput) else []
+    return [_embedding(model).weight, *table]
 
 
 def _head_size(model: Any) -> int:
@@ -115,7 +133,7 @@ def _embedding(model: Any) -> Any:
 
 
 def _versions(tensors: list[Tensor]) -> list[tuple[int, int]]:
-    return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
+    return [(t.data_ptr(), t._version) for t in tensors]
 
 
 _programs: dict[bool, WeakKeyDictionary[nn.Module, _Compiled]] = {False: WeakKeyDictionary(), True: WeakKeyDictionary()}
