@@ -251,11 +251,15 @@ def test_vectors_that_lack_much_of_the_text_are_a_warning_and_most_of_it_an_erro
         (["none.vec"], 1, "none.vec: file of vectors not found"),
         (["small.vec", "--text", "none"], 1, "none: text file not found"),
         (["small.vec", "--text", "blank"], 1, "blank: a text without words"),
-        (["small.vec", "--text", "foreign"], 1, "small.vec: none of the tokens has a vector here; is this the text of"),
+        (
+            ["small.vec", "--text", "foreign"],
+            1,
+            "small.vec: none of the tokens has a vector other than 0 here; is this the text of",
+        ),
         (["small.vec", "--text", "short"], 1, "the text is too short for the posterior-mean test"),
         (["text"], 1, "text:1: the first line is"),
         (["empty.vec"], 1, "empty.vec: the file has no vectors"),
-        (["zero.vec"], 1, "zero.vec: all of these vectors are zero"),
+        (["zero.vec"], 1, "zero.vec: none of the tokens has a vector other than 0 here"),
         (["small.vec", "--json", "small.vec"], 2, "small.vec: --json is also an input of the command"),
     ],
 )

@@ -128,7 +128,8 @@ ROWS: dict[str, list[float]] = {
 
 
 def test_the_table(tmp_path: Path) -> None:
-    words = joined(phrases=1, vectors=vectors(tmp_path, ROWS))
+    text = [*TEXT, "the is"]
+    words = learn(text, WordsConfig(joined=True, phrases=1, vectors=vectors(tmp_path, ROWS)))
     assert names(words) == ["the", "is", "in_all"]  # the most frequent phrase, by code point; old: a vector of zeros
     table = words.vectors
     assert table is not None and table.dtype == np.float32 and table.shape == (7, 3)
@@ -141,7 +142,7 @@ def test_the_table(tmp_path: Path) -> None:
         np.testing.assert_allclose(table[number], row, atol=1e-7, err_msg=str(number))
     # Of text without in_all the other phrase is there, and all of the rest is in the mean.
     other = learn(
-        [line.replace("in_all", "x") for line in TEXT],
+        [line.replace("in_all", "x") for line in text],
         WordsConfig(joined=True, phrases=9, vectors=vectors(tmp_path, ROWS)),
     )
     assert names(other) == ["the", "is", "quality_of_life"]
@@ -150,6 +151,15 @@ def test_the_table(tmp_path: Path) -> None:
 def test_the_most_frequent_of_those_with_a_vector(tmp_path: Path) -> None:
     path = vectors(tmp_path, {"b": [1.0], "c": [1.0], "d": [1.0], "x": [1.0]})
     assert names(learn(["a a a b b c d d"], WordsConfig(size=2, vectors=path))) == ["b", "d"]
+
+
+def test_a_vector_of_zeros_takes_no_place_and_covers_no_token(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.vec"
+    path.write_text("4 2\na 0 0\nb 0.0 -0e+00 \nc 1 0\nd 0 1e-3\n")
+    words = learn(["a a a b b c d d d d"], WordsConfig(size=2, vectors=str(path)))
+    assert names(words) == ["d", "c"] and words.coverage is not None and words.coverage.without_vector == 5
+    with pytest.raises(DataError, match=r"vectors for 37\.5% of the 8 tokens of the text, 2 of 4 different ones"):
+        learn(["a a a b b c d d"], WordsConfig(size=2, vectors=str(path)))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +190,11 @@ def test_wrong_files_of_vectors(tmp_path: Path) -> None:
             learn(["a b"], WordsConfig(vectors=path))
 
     fails(vectors(tmp_path, {"x": [1.0]}), DataError, "none of the 2 different words of the target text has a vector")
-    fails(vectors(tmp_path, {"a": [0.0], "x": [1.0]}), DataError, "vectors of all words of the text are 0")
+    fails(
+        vectors(tmp_path, {"a": [0.0], "x": [1.0]}),
+        DataError,
+        "none of the 2 different words .* has a vector other than 0",
+    )
     fails(str(tmp_path / "not.vec"), FileProblem, "not found")
     for content, match in [
         ("2 2\na 1 2\nb 1\n", "a row of 2 fields"), ("2 2\na 1 2\nx 1 y\n", "'y'"), ("2 1\na 1\na 2\n", "also in line 2"),

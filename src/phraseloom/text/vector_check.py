@@ -230,10 +230,10 @@ def read_rows(
     vectors = read_vectors(path, wanted=set(tokens))
     row = {token: number for number, token in enumerate(vectors.tokens) if vectors.matrix_VM[number].any()}
     present = [token for token in tokens if token in row]
-    if not present and known:
-        raise DataError("all of these vectors are zero", file=path)
     if not present:
-        raise DataError("none of the tokens has a vector here", file=path, hint="is this the text of these vectors?")
+        raise DataError(
+            "none of the tokens has a vector other than 0 here", file=path, hint="is this the text of these vectors?"
+        )
     rows_VM = np.take(vectors.matrix_VM, [row[token] for token in present], axis=0)
     for start in range(0, len(rows_VM), ROWS):
         rows_VM[start : start + ROWS] = unit(rows_VM[start : start + ROWS])

@@ -36,6 +36,7 @@ __all__ = [
 
 MAX_WIDTH = 2**16
 ROWS = 1024  # per write
+ZERO = " 0.+-eE"  # the characters of a vector of zeros
 COMPRESSORS: dict[str, Callable[[], Any]] = {
     ".gz": lambda: zlib.compressobj(wbits=31),
     ".xz": lambda: lzma.LZMACompressor(lzma.FORMAT_XZ),
@@ -69,7 +70,7 @@ class RunningMean:
 
 
 def read_tokens(path: str | Path, requested: Collection[str]) -> set[str]:
-    """The `requested` tokens that have a row in a file of vectors; only its first line and first fields are read.
+    """The `requested` tokens that have a row with a number that is not zero; the file's rows are not checked.
 
     Raises FileProblem, CorruptError, DataError (no such file).
     """
@@ -79,7 +80,8 @@ def read_tokens(path: str | Path, requested: Collection[str]) -> set[str]:
         first = next(blocks, [""])
         _head(first[0], path)
         for lines in chain([first[1:]], blocks):
-            present.update(token for token in (line.partition(" ")[0] for line in lines) if token in requested)
+            fields = (line.partition(" ") for line in lines)
+            present.update(token for token, _, values in fields if token in requested and values.lstrip(ZERO))
     return present
 
 

@@ -378,7 +378,7 @@ def _with_vector(path: str, tokens: set[str]) -> set[str]:
     present = read_tokens(path, tokens)
     if not present:
         raise DataError(
-            f"none of the {len(tokens):,} different words of the target text has a vector here",
+            f"none of the {len(tokens):,} different words of the target text has a vector other than 0 here",
             file=path,
             hint="are the vectors of this language, and tokenised and cased like the text?",
         )
