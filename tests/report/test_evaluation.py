@@ -68,6 +68,16 @@ def test_one_run_is_between_these_two_runs() -> None:
     assert found.systems[0].scores[0].deviation is None
 
 
+@pytest.mark.parametrize("runs", [1, 3])
+def test_the_interval_of_one_system_says_what_it_holds(runs: int) -> None:
+    shown = render(evaluate({"new": [NEW, OTHER, BASE][:runs]}, [REFERENCE], SCORERS, bootstrap=60))
+    assert "of no difference" not in shown
+    assert ("say nothing about other seeds" in shown, "Intervals hold sentences and seeds" in shown) == (
+        runs == 1,
+        runs > 1,
+    )
+
+
 def test_two_runs_are_no_verdict() -> None:
     """Said in the words of `reproduce`, for the systems that are compared: each with the first, or all pairs."""
     two, three = [BASE, NEW], [NEW, OTHER, BASE]

@@ -86,6 +86,14 @@ def test_claims_without_a_verdict_on_quality_make_no_other_easier() -> None:
         assert decide([some, replace(some, p=None, verdict=verdict)])[0].verdict == expected
 
 
+def test_a_comparison_that_was_not_measured_makes_no_contradiction_easier() -> None:
+    against = estimate(-0.9)
+    assert against.p is not None and 0.02 < against.p < 0.025
+    for others in ([], [estimate(1.0)], [None]):
+        judged = weigh(claim(), [compare(claim(), "", d) for d in (against, *others)])
+        assert judged.p == pytest.approx((1 + len(others)) * against.p)
+
+
 def judged_alone(wanted: ClaimConfig, *differences: SeedDifference) -> JudgedClaim:
     (judged,) = decide([weigh(wanted, [compare(wanted, "", d) for d in differences])])
     return judged
@@ -498,4 +506,12 @@ def test_only_a_row_with_models_of_its_own_shares_them(shares: str, of: dict[str
     data = table_data({})
     data["rows"] = {"a": {"label": "a", "shares": shares}, "b": {"label": "b", **of}}
     with pytest.raises(ValueError, match="row a: no row with models of its own"):
+        TableConfig.model_validate(data)
+
+
+def test_a_two_by_two_of_rows_has_four_models() -> None:
+    wanted = claim(beyond=["c", "d"]).model_dump(exclude_unset=True)
+    data = table_data({}) | {"claims": [wanted]}
+    data["rows"] = {name: {"label": name} for name in "abc"} | {"d": {"label": "d", "shares": "a"}}
+    with pytest.raises(ValueError, match="the rows of a claim with beyond have models of their own"):
         TableConfig.model_validate(data)

@@ -83,6 +83,15 @@ def test_a_claim_shows_its_weakest_comparison_beside_that_of_the_paper(tmp_path:
     assert "\n* (a) Two updates.\n" in evidence_table(tmp_path)
 
 
+def test_seeds_are_those_that_were_compared(tmp_path: Path) -> None:
+    """A run without a score is none of a comparison."""
+    found = table(*BETTER)
+    for one in found["claims"][0]["comparisons"]:
+        one["difference"] = {**one["difference"], "seeds": 1}
+    store(tmp_path, found)
+    assert cells(evidence_table(tmp_path))[0][4] == "1"
+
+
 @pytest.mark.parametrize(
     ("claim", "weakest"),
     [

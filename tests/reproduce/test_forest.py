@@ -10,7 +10,7 @@ import pytest
 
 from phraseloom.errors import DataError
 from phraseloom.reproduce.evidence import ClaimEvidence, short_claims
-from phraseloom.reproduce.forest import draw_claims
+from phraseloom.reproduce.forest import VERDICTS, draw_claims
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = ROOT / "docs" / "results"
@@ -68,3 +68,13 @@ def test_the_committed_picture_shows_the_committed_claims() -> None:
     for claim in claims:
         assert claim.short[0] in found and claim.short[4] in found
     assert len([text for text in found if text in {claim.short[4] for claim in claims}]) == len(claims)
+
+
+def test_verdicts_that_are_not_bold_have_an_open_circle(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    fallen_claim = replace(CLAIM, short=(*CLAIM.short[:-1], "held †"))
+    bold, fallen = (
+        draw_claims([one], tmp_path / f"{i}.svg").read_text() for i, one in enumerate((CLAIM, fallen_claim))
+    )
+    colour = VERDICTS["held"].lower()
+    assert bold.lower().count(f"fill: {colour}") > fallen.lower().count(f"fill: {colour}") > 0

@@ -13,7 +13,7 @@ from phraseloom.cli.main import run
 from phraseloom.errors import UsageError
 from phraseloom.metrics.seeds import SeedScores, compare_seeds, mean_of_comparisons, quantile
 from phraseloom.reproduce.pool import pool
-from phraseloom.reproduce.result import compare
+from phraseloom.reproduce.result import Judge, compare
 from phraseloom.reproduce.stored import read_numbers
 from phraseloom.reproduce.writing import write
 
@@ -49,6 +49,20 @@ def test_tables_of_one_test_set_are_pooled() -> None:
     assert (whole.mean.standard_error or 0) < min(d.standard_error or 0 for d in differences)
     turned = pool(TABLES, "conmt", "pconmt")[0].mean
     assert turned.mean == pytest.approx(-whole.mean.mean) and turned.p == pytest.approx(whole.mean.p)
+
+
+def test_rows_with_the_same_models_are_compared_seed_by_seed() -> None:
+    folders = [RESULTS / "003-french", RESULTS / "003-french-seeds"]
+    whole = pool(folders, "weighed", "pconmt")[0]
+    assert whole.score == "BLEU"
+    for folder, (_, _, difference) in zip(folders, whole.by_table.values(), strict=True):
+        judged = Judge(read_numbers(folder)).rows("fr-en", "bleu", "weighed", "pconmt")
+        assert (
+            judged is not None
+            and difference.low == pytest.approx(judged.low)
+            and difference.p == pytest.approx(judged.p)
+        )
+    assert (whole.mean.p or 1) < 0.01
 
 
 def test_two_tables_of_one_name_are_two_tables(tmp_path: Path) -> None:

@@ -112,10 +112,11 @@ def compare_seeds(
     return _weighted_sum([(system, other), *([] if beyond is None else [beyond])], (1.0, -1.0))
 
 
-def mean_of_comparisons(pairs: Sequence[tuple[SeedScores, SeedScores]]) -> SeedDifference:
+def mean_of_comparisons(pairs: Sequence[tuple[SeedScores, SeedScores | float]]) -> SeedDifference:
     """The mean over several comparisons of the first system of a pair minus the second, such as one at each learning rate.
 
-    All systems are different runs. They need resamples of the same sentences, or none has any.
+    All systems are different runs (of the same runs in two ways, give `SeedScores.minus` and 0). They need resamples of the
+    same sentences, or none has any.
     """
     return _weighted_sum(pairs, [1 / len(pairs)] * len(pairs))
 

@@ -280,8 +280,8 @@ def _bootstrap(part: BootstrapTests, runs: Sequence[int]) -> str:
         system = test.system + (" (baseline)" if test.difference is None else "")
         rows.append([test.metric, system, float(test.value), f"{test.low:.2f} … {test.high:.2f}", *_difference(test)])
     title = f"Paired bootstrap against {part.baseline}: {part.samples:,} resamples, seed {part.seed}"
-    one_run = any(test.one_seed for test in part.results)
-    notes = "p: two-sided, of no difference. " + (ONE_RUN if one_run else "Intervals hold sentences and seeds.")
+    notes = "p: two-sided, of no difference. " if len(runs) > 1 else ""
+    notes += ONE_RUN if min(runs) < 2 else "Intervals hold sentences and seeds."
     notes += f" {TWO_SEEDS}\n" if compares_two_seeds(runs, pairs=bool(part.pairs)) else "\n"
     signatures = "\n".join(f"{m}: {s}" for m, s in {test.metric: test.signature for test in part.results}.items())
     between = _pairs(part, part.pairs) if part.pairs else ""

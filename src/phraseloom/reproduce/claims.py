@@ -156,7 +156,7 @@ def weigh(claim: ClaimConfig, comparisons: Sequence[Comparison]) -> JudgedClaim:
         reason = next(c.difference.how for c in measured if c.p is None and c.difference is not None)
         return replace(judged, verdict="undecided", reason=reason)
     if against:
-        p = min(1.0, len(measured) * min(c.p for c in against if c.p is not None))
+        p = min(1.0, len(comparisons) * min(c.p for c in against if c.p is not None))
     else:
         p = max(c.p for c in measured if c.p is not None)
     widest, reason = max(_half_width(c.difference) for c in measured), ""

@@ -362,7 +362,8 @@ def _claim(
         comparison += f" (weakest of {len(measured)})"
     verdict, word = _verdict(claim, stored, registered, len(measured))
     rows = [r for r in content["rows"] if r["row"] in claim.rows and r["run"]]
-    seeds = min((len(row["run"]) for row in rows), default=len(content["seeds"]))
+    runs = min((len(row["run"]) for row in rows), default=len(content["seeds"]))
+    seeds = min((found for c in measured if (found := c["difference"].get("seeds"))), default=runs)
     says = claim.says + (f", {claim.where}" if claim.where else "")
     theirs = _paper(table, claim, weakest["says"])
     paper = "–" if theirs is None else _signed(theirs, decimals)

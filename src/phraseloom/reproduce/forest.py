@@ -1,7 +1,7 @@
 """The claims of the short evidence table as one picture: each difference in BLEU with its 95 % interval, beside the paper's.
 
-Equal claims stand below each other, from few updates to many, so that the picture shows the gain by budget too. Needs
-matplotlib.
+Equal claims stand below each other, from few updates to many, so that the picture shows the gain by budget too. The circle of
+a verdict that is not bold in the table (with †, with a caveat, or not registered) is open. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from phraseloom.errors import DataError, escape_controls
 from phraseloom.report.charts.picture import COLOURS, GREY, can_draw, figure, save
-from phraseloom.reproduce.evidence import ClaimEvidence, short_groups
+from phraseloom.reproduce.evidence import LOUD, ClaimEvidence, short_groups
 
 VERDICTS = {"held": COLOURS[0], "did not hold": COLOURS[1], "undecided": GREY}
 PANEL, LINE, LETTER = 4.5, 0.2, 0.068  # inches: width of the plot, height of a line, width of a letter
@@ -44,8 +44,9 @@ def draw_claims(claims: Sequence[ClaimEvidence], path: str | Path) -> Path:
         ax.grid(visible=False, axis="y")
         for verdict, colour in VERDICTS.items():
             ax.plot([], [], color=colour, marker="o", label=verdict)
+        ax.plot([], [], color=GREY, marker="o", mfc="white", ls="none", label="open: not bold in the table")
         ax.plot([], [], color="black", marker="D", mfc="white", ls="none", label="the paper's difference")
-        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, handlelength=1.5, fontsize=8, borderaxespad=0.2)
+        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=5, handlelength=1.5, fontsize=8, borderaxespad=0.2)
         return save(drawn, Path(path))
 
 
@@ -67,6 +68,7 @@ def _interval(ax: Any, at: int, claim: ClaimEvidence) -> None:
     mean, low, high = claim.difference
     if low is not None and high is not None:
         ax.hlines(at, low, high, color=colour, lw=1.8)
-    ax.plot([mean], [at], marker="o", color=colour)
+    is_open = claim.verdict in LOUD and not claim.short[-1].startswith("**")
+    ax.plot([mean], [at], marker="o", color=colour, mfc="white" if is_open else colour)
     if claim.papers is not None:
         ax.plot([claim.papers], [at], marker="D", color="black", mfc="white", ms=4.5, ls="none")

@@ -1,12 +1,13 @@
 """The same two rows in several stored tables, such as one at each schedule: their differences, and the mean of these.
 
 The mean is that of `mean_of_comparisons` (metrics/seeds.py): the runs of all tables are independent, and every resample has the
-same sentences in all tables. It is an analysis after the fact, and decides no claim.
+same sentences in all tables. Where the two rows of a table have the same trained models, they are compared seed by seed. It is
+an analysis after the fact, and decides no claim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,16 +114,22 @@ def _pooled(results: Mapping[str, Result], row: str, other: str, task: str, metr
     draws = draw(rows)
     assert draws is not None
     by_table: dict[str, tuple[SeedScores, SeedScores, SeedDifference]] = {}
-    for folder in results:
-        one, two = (_scores(draws, f"{folder}\n{name}", rows) for name in (row, other))
-        by_table[folder] = (one, two, compare_seeds(one, two))
-    mean = mean_of_comparisons([(one, two) for one, two, _ in by_table.values()])
+    pairs: list[tuple[SeedScores, SeedScores | float]] = []
+    for folder, result in results.items():
+        names = [f"{folder}\n{name}" for name in (row, other)]
+        same_models = result.table.models_of(row) == result.table.models_of(other)
+        if same_models and not (both := rows[names[0]].keys() & rows[names[1]].keys()):
+            raise UsageError(f"{row} and {other} have the same models, and no seed in common", file=folder)
+        one, two = (_scores(draws, name, rows[name], both if same_models else rows[name]) for name in names)
+        pairs.append((one.minus(two), 0.0) if same_models else (one, two))
+        by_table[folder] = (one, two, compare_seeds(*pairs[-1]))
+    mean = mean_of_comparisons(pairs)
     title = next(iter(results.values())).table.metrics[metric].title
     return PooledComparison(task, title, by_table, mean)
 
 
-def _scores(draws: Draws, name: str, rows: Mapping[str, Mapping[int, MeasuredValue]]) -> SeedScores:
-    numbers = {seed: float(measured.value) for seed, measured in sorted(rows[name].items())}  # type: ignore[arg-type]
+def _scores(draws: Draws, name: str, measured: Mapping[int, MeasuredValue], seeds: Container[int]) -> SeedScores:
+    numbers = {seed: float(measured[seed].value) for seed in sorted(measured) if seed in seeds}  # type: ignore[arg-type]
     return draws.of(name, numbers)
 
 

@@ -81,11 +81,11 @@ def read_numbers(folder: Path, recipes: Path | None = None) -> Result:
         current = None if recipes is None else _definition_of(result.name, recipes)
         if current is not None:
             result.table = _with_claims_of(current, result.table, result.scale)
+        _check(result, path)
     except PhraseloomError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, pydantic.ValidationError) as error:
         raise CorruptError(f"not a complete table ({type(error).__name__})", file=path) from error
-    _check(result, path)
     return result
 
 
@@ -316,6 +316,9 @@ def _result(content: dict[str, Any], sentences: TableSentences | None) -> Result
             metric, cell = table.metrics[key], (*place, key)
             seeds = result.measured.setdefault(cell, {})
             for seed, value in ((int(name), value) for name, value in entry["seeds"].items()):
+                for number in value.values() if isinstance(value, dict) else [value]:
+                    if not (number is None or isinstance(number, int | float)):
+                        raise TypeError(f"{number!r} is no number")
                 seeds[seed] = MeasuredValue(
                     value,
                     entry["missing"].get(str(seed), ""),

@@ -375,6 +375,8 @@ class TableConfig(Config):
             self._known(where, "row", claim.rows, self.rows)
             self._known(where, "metric", [claim.metric, *filter(None, [claim.than_metric])], self._measured())
             self._known(where, "task", claim.tasks or [], self.tasks)
+            if claim.beyond and len(set(map(self.models_of, claim.rows))) < len(claim.rows):
+                raise ValueError(f"{where}: the rows of a claim with beyond have models of their own; some share them")
         self._known("no_task", "task", self.no_task, self.tasks)
         self._known("baseline", "row", [self.baseline] if self.baseline else [], self.rows)
         for floor in self.floors:
