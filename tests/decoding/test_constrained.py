@@ -205,6 +205,29 @@ def test_shares_of_the_beam() -> None:
     assert chosen[6] == [True] * 5 + [False]
 
 
+@pytest.mark.parametrize(("name", "phrase"), [("sentencepiece", "ba"), ("joined", "a b c"), ("subword_nmt", "b ab")])
+def test_each_subword_of_the_longest_spelling_is_progress(name: str, phrase: str) -> None:
+    """Also the space that a word may begin with; the first subword had no share of the beam."""
+    side = SIDES[name]
+    longest = spellings(side, phrase)[-1]
+    state = (tracker := tracker_of(side, Constraints((phrase,)))).start
+    for number, token in enumerate(longest, start=1):
+        assert state.next_tokens[token] >= number
+        state = tracker.extend(state, token)
+        assert state.progress == number
+    assert state.violations == 0 and tracker.width(1) == 1 + len(longest)
+
+
+def test_half_a_character_is_no_end_of_a_required_phrase() -> None:
+    side = side_of(learn_subwords(["the man", "the cat"], SentencepieceConfig(size=276, byte_fallback=True)))
+    half, *word = (side.vocabulary.id(piece) for piece in ("<0xC3>", "<0xC3>", "<0x9C>"))
+    required, forbidden = (tracker_of(side, c) for c in (Constraints(("Ü",)), Constraints((), ("Ü",))))
+    for tokens, unmet in (([*word], 0), ([half, *word], 1), ([*word, half], 1), ([*word, half, word[1]], 1)):
+        assert required.extend_all(tokens).violations == unmet, side.decode(tokens)
+    assert forbidden.extend_all([half, *word]).violations == 1
+    assert Constraints(("Ü",)).unmet("a \ufffdÜ") == ["Ü"] and Constraints((), ("Ü",)).unmet("a \ufffdÜ") == ["Ü"]
+
+
 def test_spellings() -> None:
     joined = SIDES["joined"]
     assert spellings(joined, "a b") == [(7,), (4, 5)]

@@ -6,6 +6,8 @@ overlap. What it *contains* is read from its detokenised text, so it does not ma
 
     progress = Σ subwords of the phrases in the text + the most subwords of another one that is under way
 
+The subwords of a phrase are those of its longest spelling; a shorter one that is under way counts by what it still lacks.
+
 A forbidden phrase ends a hypothesis as soon as no further token can undo it (the next word has begun). Until then the
 hypothesis is `doubtful`: `Haus` may still become `Hausboot`. It cannot end there.
 """
@@ -16,7 +18,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from phraseloom.decoding.constraints import Constraints, canonical, contains, goes_on
+from phraseloom.decoding.constraints import BROKEN, Constraints, canonical, contains, goes_on
 from phraseloom.text.subword_nmt import SubwordNmt
 from phraseloom.text.tokenizer import Side
 from phraseloom.text.vocabulary import UNK
@@ -25,7 +27,6 @@ from phraseloom.text.words import Words, escape, join
 MAX_WIDTH = 64  # the widest beam that constraints ask for by themselves
 MAX_SPELLINGS = 16
 _BEFORE = ", "  # text before a phrase that begins no sentence
-_UNFINISHED = "\ufffd"  # what decoding writes for the first bytes of a character
 
 
 def beam_width(beam: int, num_tokens: int, constraints: Constraints) -> int:
@@ -78,7 +79,7 @@ class ConstraintTracker:
         self._side, self._constraints, self._begun = side, constraints, begun
         self._appends = side.normaliser.identity and not side.joined
         self._has_space = isinstance(side.subwords, SubwordNmt | Words)  # a word ends before the next token
-        self.sizes = [min(map(len, spellings)) for spellings in required]
+        self.sizes = [max(map(len, spellings)) for spellings in required]  # else the longest began with no progress
         self._nodes = [_Node("", 0)]
         for phrase, spellings in enumerate(required):
             for spelling in spellings:
@@ -127,7 +128,9 @@ class ConstraintTracker:
         )
         raw = self._side.decode(tokens, self._begun[: len(tokens)])
         text = canonical(raw)
-        unmet = [i for i, phrase in enumerate(include) if not contains(text, phrase, inside_words=inside)]
+        unmet = [
+            i for i, phrase in enumerate(include) if not contains(text, phrase, inside_words=inside, required=True)
+        ]
         broken = sum(contains(text, phrase, inside_words=inside) for phrase in exclude)
         is_dead = False
         if exclude:
@@ -167,7 +170,7 @@ class ConstraintTracker:
         closed = bool(tokens) and self._has_space and self._side.word_starts([tokens[-1], tokens[-1]])[1]
         if self._appends:
             closed = closed or raw[-1:].isspace()
-            return canonical(raw.rstrip(_UNFINISHED)) + " " * closed
+            return canonical(raw.rstrip(BROKEN)) + " " * closed
         if not closed:
             starts = self._side.word_starts(tokens)
             tokens = tokens[: max((place for place, begins in enumerate(starts) if begins), default=0)]

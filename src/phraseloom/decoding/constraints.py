@@ -26,6 +26,7 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
 )
+BROKEN = "\ufffd"  # what decoding writes for bytes that are no character, or not yet
 _FIELDS = ("include", "exclude", "inside_words")
 
 
@@ -45,17 +46,21 @@ def goes_on(before: str, after: str) -> bool:
     return not (_UNSPACED.match(before) or _UNSPACED.match(after))
 
 
-def contains(text: str, phrase: str, *, inside_words: bool = False, open_end: bool = False) -> bool:
+def contains(
+    text: str, phrase: str, *, inside_words: bool = False, open_end: bool = False, required: bool = False
+) -> bool:
     """Whether a phrase is in a text, both canonical.
 
-    `open_end`: the text is unfinished, so a phrase at its end counts only if no next character can undo it.
+    `open_end`: the text is unfinished, so a phrase at its end counts only if no next character can undo it. `required`: a
+    broken character (U+FFFD) beside the phrase is no end of a word.
     """
 
     def is_whole(start: int) -> bool:
         end = start + len(phrase)
+        before = text[start - 1] if start else " "
         following = text[end] if end < len(text) else "a" if open_end else " "
-        left = start == 0 or not goes_on(text[start - 1], phrase[0])
-        return inside_words or (left and not goes_on(phrase[-1], following))
+        is_glued = goes_on(before, phrase[0]) or goes_on(phrase[-1], following)
+        return inside_words or not (is_glued or (required and BROKEN in (before, following)))
 
     capital = phrase[0].upper()
     if len(capital) == 1 and text.startswith(capital + phrase[1:]) and is_whole(0):
@@ -98,7 +103,7 @@ class Constraints:
     def unmet(self, text: str) -> list[str]:
         """The phrases of `include` that `text` lacks, then those of `exclude` that it contains."""
         text = canonical(text)
-        lacking = [p for p in self.include if not contains(text, p, inside_words=self.inside_words)]
+        lacking = [p for p in self.include if not contains(text, p, inside_words=self.inside_words, required=True)]
         return lacking + [p for p in self.exclude if contains(text, p, inside_words=self.inside_words)]
 
 
