@@ -55,7 +55,10 @@ def test_a_key_of_another_toolkit_gets_ours(ours: str, name: str, recipe: Path) 
     [
         ("translate m --beam_size 3", "No such option: --beam_size; did you mean --beam?"),
         ("translate m --num-beams 3", "No such option: --num-beams; did you mean --beam?"),
-        ("translate m --lenpen 1", "No such option: --lenpen; did you mean --alpha?"),
+        (
+            "translate m --lenpen 1",
+            "did you mean --alpha (fairseq, Marian and Hugging Face: with --length-penalty sockeye --beta 0)?",
+        ),
         ("translate m --do_sample", "No such option: --do_sample; did you mean --sample?"),
         ("translate m --sampling-topk 5", "did you mean --top-k?"),
         ("train r.yaml --max-tokens 9", "did you mean training.batch_tokens=VALUE (target tokens of a whole update)?"),

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import InterruptedRun
+from phraseloom.files import write_manifest
 from phraseloom.parent import PARENT
 from phraseloom.reproduce.execute import Execution, duration
-from phraseloom.reproduce.records import RECORD, read_record, source_commit
+from phraseloom.reproduce.records import RECORD, outputs, read_record, source_commit
 from phraseloom.reproduce.steps import Step, Steps, in_order
 
 from .fakes import make_steps, one, program
@@ -222,6 +223,22 @@ def test_steps_run_side_by_side(tmp_path: Path) -> None:
     assert {r.state for r in execution.records.values()} == {"done"}
     argv = json.loads((wanted[0].folder / RECORD).read_text())["argv"]
     assert "training.processes=1" not in argv  # only what runs side by side is told so
+
+
+def test_a_checkpoint_without_its_weights_is_made_again(tmp_path: Path) -> None:
+    """Of checkpoints a record lists the manifest, which names the other files."""
+    step = one(make_steps(tmp_path, CHAIN), "translate")
+    run(tmp_path, [step])
+    checkpoint = step.folder / "checkpoints" / "one"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "weights").write_bytes(b"123")
+    write_manifest(checkpoint, ["weights"])
+    (step.folder / "best").symlink_to("checkpoints/one")
+    record = json.loads((step.folder / "step.json").read_text())
+    (step.folder / "step.json").write_text(json.dumps({**record, "outputs": outputs(step.folder)}))
+    assert read_record(step).state == "done"
+    (checkpoint / "weights").unlink()
+    assert read_record(step).state == "stopped"
 
 
 def test_a_signal_stops_politely_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

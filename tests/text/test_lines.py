@@ -5,6 +5,7 @@ import io
 import lzma
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,10 @@ def test_blocks_are_never_empty() -> None:
     assert list(read_blocks(io.BytesIO(b""))) == []
     assert list(read_blocks(io.BytesIO(b"\xef\xbb\xbf"))) == []
     assert list(read_blocks(io.BytesIO(b"\n"))) == [[""]]
+
+
+@pytest.mark.parametrize(("compress", "kind"), [(gzip.compress, "gzip"), (lzma.compress, "xz")])
+def test_compressed_data_is_no_text(compress: Callable[[bytes], bytes], kind: str) -> None:
+    with pytest.raises(DataError, match=f"this is {kind} data, not text") as caught:
+        list(read_stream(io.BytesIO(compress(b"one\ntwo\n" * 50))))
+    assert caught.value.file == "stdin" and "zcat" in str(caught.value.hint)

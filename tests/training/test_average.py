@@ -11,6 +11,7 @@ import torch
 import toy
 
 from phraseloom import files
+from phraseloom.cli.average import command
 from phraseloom.errors import CorruptError, FileProblem, ModelError, UsageError
 from phraseloom.training.checkpoint import average_checkpoints, is_average_of, last_checkpoints
 
@@ -75,6 +76,10 @@ def test_refusals(finished: Path, tmp_path: Path) -> None:
     assert is_average_of(tmp_path / "mean", chosen)
     with pytest.raises(UsageError, match="no checkpoint"):
         average_checkpoints(tmp_path / "none", [])
+    with pytest.raises(UsageError, match="are the same checkpoint"):
+        average_checkpoints(tmp_path / "twice", [*chosen, finished / "last"])
+    with pytest.raises(UsageError, match="is a run, not a checkpoint"):
+        command(tmp_path / "of_run", [finished])
 
 
 def make(folder: Path, config: bytes, **tensors: torch.Tensor) -> Path:

@@ -15,8 +15,14 @@ from phraseloom.options.training import FREE_ON_RESUME, TrainingConfig, changed_
     [
         ({"max_updates": None}, "has to end the run"),
         ({"max_updates": None, "max_minutes": 1, "schedule": {"kind": "linear", "peak": 1}}, "it has to end somewhere"),
-        ({"schedule": {"kind": "linear", "peak": 1, "warmup": 50, "updates": 50}}, r"warmup \(50\) is below updates"),
-        ({"schedule": {"kind": "cosine", "peak": 1, "warmup": 100, "updates": 50}}, r"warmup \(100\) is below updates"),
+        (
+            {"schedule": {"kind": "linear", "peak": 1, "warmup": 50, "updates": 50}},
+            r"warmup \(50\) must be below updates",
+        ),
+        (
+            {"schedule": {"kind": "cosine", "peak": 1, "warmup": 100, "updates": 50}},
+            r"warmup \(100\) must be below updates",
+        ),
         ({"guided_alignment": {"layers": [2, 2]}}, "layers has 2 twice"),
         ({"guided_alignment": {"layers": [1, 2], "heads": [3, 1, 3]}}, "heads has 3 twice"),
         ({"best_by": "bleu"}, "needs bleu_every"),

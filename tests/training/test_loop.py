@@ -202,7 +202,7 @@ def test_largest_batch_runs_first_and_names_its_shape(tmp_path: Path) -> None:
         PhraseloomError, match=r"out of memory before the first update: a micro-batch of \d+ sentences × "
     ) as c:
         toy.finish(tmp_path, batch_of=batch)
-    assert "lower training.batch_tokens" in str(c.value)
+    assert "set or lower training.max_micro_tokens" in str(c.value)
     assert sizes == [len(plan().largest())]
 
 

@@ -499,6 +499,7 @@ def test_a_run_warns_of_a_start_that_is_collapsed(
             f"{{kind: fan_in_uniform, {start[1:]}" if collapsed else "fan_in_uniform"
         )  # the other one is the default
         assert f"(model.init: {named})" in log
+        assert "warning: training ends at update 1, inside the warm-up: training.schedule.warmup is 10" in log
         warning = f"warning: this start is collapsed ({', '.join(collapsed)}): the model hardly separates tokens"
         assert (warning in log) == bool(collapsed), log
         for way_out in ("phraseloom inspect RECIPE model.init=…", "see model.init in docs/training.md"):

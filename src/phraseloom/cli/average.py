@@ -9,6 +9,7 @@ import typer
 
 from phraseloom.cli.outputs import OverwriteModel
 from phraseloom.errors import UsageError
+from phraseloom.files import MANIFEST
 
 
 def command(
@@ -26,5 +27,8 @@ def command(
         if len(checkpoints) != 1:
             raise UsageError("--last takes one run folder", hint="phraseloom average OUTPUT RUN --last 5")
         checkpoints = last_checkpoints(checkpoints[0], last)
+    for run in checkpoints:
+        if (run / "checkpoints").is_dir() and not (run / MANIFEST).exists():
+            raise UsageError(f"{run} is a run, not a checkpoint", hint=f"phraseloom average {output} {run} --last 5")
     average_checkpoints(output, checkpoints, overwrite=overwrite)
     typer.echo(f"mean of {len(checkpoints)} checkpoints: {output}", err=True)

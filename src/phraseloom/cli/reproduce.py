@@ -409,7 +409,7 @@ def _names(text: str, option: str) -> list[str]:
 
 def _seeds(text: str) -> list[int]:
     parts = _names(text, "--seeds")
-    wrong = next((p for p in parts if not (p.isascii() and p.isdigit() and int(p) < 2**31)), None)
-    if wrong is not None or len(set(parts)) != len(parts):
+    seeds = [int(p) for p in parts if p.isascii() and p.isdigit() and int(p) < 2**31]
+    if len(set(seeds)) != len(parts):
         raise UsageError(f"--seeds {text}: whole numbers from 0, each once", hint="such as 1,2,3")
-    return [int(p) for p in parts]
+    return seeds

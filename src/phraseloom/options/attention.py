@@ -198,11 +198,13 @@ class KindEntry:
 @dataclass(frozen=True)
 class ScoreEntry(KindEntry):
     """A score. `ngrams`: whether it supports orders above 1; `distances`: whether it needs the distance of two positions, which
-    cross-attention does not have."""
+    cross-attention does not have; `dot_product`: whether it is that of `token` where order 1 is alone and there are no
+    distances."""
 
     options: type[Config] = ScoreOptions
     ngrams: bool = True
     distances: bool = False
+    dot_product: bool = True
 
 
 SCORES = {

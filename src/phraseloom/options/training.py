@@ -82,7 +82,7 @@ class DecayConfig(Config):
     def _rises_before_it_falls(self) -> DecayConfig:
         if self.updates is not None and self.warmup >= self.updates:
             raise ValueError(
-                f"warmup ({self.warmup}) is below updates ({self.updates}), the step at which the rate ends"
+                f"warmup ({self.warmup}) must be below updates ({self.updates}), the step at which the rate ends"
             )
         return self
 

@@ -24,7 +24,15 @@ from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError
-from phraseloom.files import MANIFEST, atomic_write_json, available_cores, json_bytes, read_json, sha256_file
+from phraseloom.files import (
+    MANIFEST,
+    atomic_write_json,
+    available_cores,
+    json_bytes,
+    read_json,
+    read_manifest,
+    sha256_file,
+)
 from phraseloom.reproduce.steps import Step, changed, in_order
 from phraseloom.reproduce.table import RECORD
 
@@ -206,7 +214,15 @@ def _is_complete(folder: Path, listed: Any) -> bool:
     if not isinstance(listed, dict):
         return False
     paths = [(folder / name, entry) for name, entry in listed.items()]
-    return all(path.is_file() and path.stat().st_size == entry.get("bytes") for path, entry in paths)
+    if not all(path.is_file() and path.stat().st_size == entry.get("bytes") for path, entry in paths):
+        return False
+    try:
+        for path, _ in paths:
+            if path.name == MANIFEST:  # it names files that are not listed
+                read_manifest(path.parent)
+    except PhraseloomError:
+        return False
+    return True
 
 
 def commit_names(commits: Iterable[str]) -> str:

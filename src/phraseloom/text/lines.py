@@ -34,6 +34,7 @@ MAX_GROWTH = 200
 FREE_GROWTH = 2**25
 GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\0"
 _BOM = "\ufeff".encode()
+_COMPRESSED = {GZIP_MAGIC: "gzip", XZ_MAGIC: "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 
 PARALLEL = "the files must be parallel, line by line"
 
@@ -270,9 +271,18 @@ def _line_of(text: str, what: str, report: LineReport) -> int:
     return report.lines + text.count("\n", 0, text.index(what)) + 1
 
 
+def _refuse_compressed(region: bytes, name: str | Path) -> None:
+    kind = next((kind for magic, kind in _COMPRESSED.items() if region.startswith(magic)), None)
+    if kind is not None:
+        hint = "decompress it first (zcat FILE | phraseloom …); a file whose name ends in .gz or .xz is decompressed"
+        raise DataError(f"this is {kind} data, not text", file=name, hint=hint)
+
+
 def read_regions(handle: IO[bytes], name: str | Path, report: LineReport | None = None) -> Iterator[bytes]:
     """The bytes of `handle` in pieces of whole lines, as they arrive, without a byte order mark."""
     for number, region in enumerate(_regions(handle, name)):
+        if not number:
+            _refuse_compressed(region, name)
         if not number and region.startswith(_BOM):
             if report is not None:
                 report.note("bom", 1, 1)

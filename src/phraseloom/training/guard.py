@@ -111,7 +111,7 @@ def naming_the_batch(sources: np.ndarray, targets: np.ndarray, examples: np.ndar
         shape = f"{len(examples)} sentences × ({source} source, {target} target) tokens"
         raise PhraseloomError(
             f"out of memory {when}: a micro-batch of {shape}",
-            hint="lower training.batch_tokens, raise training.micro_batches, or set training.max_micro_tokens",
+            hint="set or lower training.max_micro_tokens, which does not change the result as smaller batch_tokens would",
         ) from error
 
 

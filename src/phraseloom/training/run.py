@@ -190,6 +190,9 @@ def _say_first(job: TrainingJob, recipe: AnyRecipe, tokenizer: Tokenizer, begun:
         job.say(_frozen(job.model))
     if job.world.first and not job.state.update and recipe.training.start_from is None:
         report_start(job, str(recipe.model.init), tokenizer)
+    warmup, end = getattr(recipe.training.schedule, "warmup", 0), recipe.training.max_updates
+    if end is not None and end <= warmup:
+        job.say(f"warning: training ends at update {end}, inside the warm-up: training.schedule.warmup is {warmup}")
     for notice in begun.notices:
         job.say(notice)
 
