@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
 import re
+import runpy
 import subprocess
 import sys
 from itertools import product
