@@ -689,6 +689,11 @@ def test_changed_weights_are_packed_again() -> None:
     assert_close(after[0].hidden, walk(changing)[0].hidden.detach())
 
 
+@pytest.mark.parametrize("name", in_turn(CASES))
+def test_a_model_that_did_not_change_is_packed_once(name: str) -> None:
+    assert fast(built(name), "native")._compiled is fast(built(name), "native")._compiled
+
+
 @pytest.mark.parametrize("replaced", ["tensor", "parameter", "module"])
 def test_replaced_parts_are_packed_again(replaced: str) -> None:
     changing = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))

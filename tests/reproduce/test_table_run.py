@@ -299,7 +299,8 @@ def test_sentences_that_do_not_fit_are_refused(make: Callable[..., Any]) -> None
     rows[1]["metrics"]["bleu"]["seeds"]["1"] = 99.0
     refused("sentences of new bleu, seed 1 give 100, the table says 99", rows=rows)
     rows[1]["metrics"]["bleu"]["seeds"]["1"] = "abc"
-    refused(r"not a complete table \(TypeError\)", rows=rows)
+    for without in ({}, {"sentences": None}):
+        refused(r"not a complete table \(TypeError\)", rows=rows, **without)
     refused("not the file that table.json was written with", sentences={**data["sentences"], "sha256": "0" * 64})
     refused("sentences of this table are not stored", format=1)
     refused("not a table of format 2", format=3)
