@@ -193,6 +193,7 @@ def randomised(module: Any) -> Any:
 
 
 @cache
+@torch.inference_mode(mode=False)  # a test under inference mode may be the first to ask
 def built(name: str) -> Any:
     config = {
         "width": 32,
@@ -608,8 +609,9 @@ def busy():
     while not stopped:
         parts.library.pl_candidates(*arguments)
 kept, arguments = made()
-for _ in range(2):
-    threading.Thread(target=busy, daemon=True).start()
+threads = [threading.Thread(target=busy, daemon=True) for _ in range(2)]
+for thread in threads:
+    thread.start()
 for _ in range(200):
     child = os.fork()
     if child == 0:
@@ -622,6 +624,8 @@ for _ in range(200):
             sys.exit("the child hangs")
         time.sleep(0.001)
 stopped = True
+for thread in threads:
+    thread.join()  # a thread in a call as Python ends may abort the process
 """
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from phraseloom.errors import CorruptError, DataError, FileProblem
@@ -66,6 +66,7 @@ def test_any_text_round_trips_full(lines: list[str]) -> None:
 @ROUND_TRIP
 @given(st.binary(max_size=200), st.integers(1, 9))
 def test_any_bytes_give_as_many_lines_as_line_feeds(data: bytes, size: int) -> None:
+    assume(not data.startswith((b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")))  # compressed, refused
     expected = data.count(b"\n") + (not data.endswith(b"\n") and data not in (b"", b"\xef\xbb\xbf"))
     whole = list(read_stream(io.BytesIO(data)))
     assert len(whole) == expected

@@ -345,9 +345,9 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
     """
     if not checkpoints:
         raise UsageError("no checkpoint to average")
-    places: dict[Path, Path] = {}
+    places: dict[str, Path] = {}
     for path in checkpoints:
-        if (before := places.setdefault(path.resolve(), path)) is not path:
+        if (before := places.setdefault(os.path.realpath(path), path)) is not path:
             raise UsageError(f"{path} and {before} are the same checkpoint", hint="give each checkpoint once")
     check_folder(output, MODEL, overwrite=overwrite, inputs=checkpoints)
     names = [files.verify_manifest(path) for path in checkpoints][-1]
