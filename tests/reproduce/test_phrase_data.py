@@ -219,7 +219,11 @@ def test_two_commands_give_a_model_with_a_gate(
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
 def test_a_signal_ends_the_fertility_stage_and_the_same_command_resumes(
-    prepared: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    prepared: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     one_epoch, number = fertility_fit._one_epoch, getattr(signal, name)
 
@@ -227,6 +231,9 @@ def test_a_signal_ends_the_fertility_stage_and_the_same_command_resumes(
         os.kill(os.getpid(), number)
         return one_epoch(*args)
 
+    if (before := signal.getsignal(number)) is signal.SIG_IGN:  # these tests under nohup; training would ignore it too
+        signal.signal(number, signal.SIG_DFL)
+        request.addfinalizer(lambda: signal.signal(number, before))
     handler = signal.getsignal(number)
     with training_in_this_process():
         monkeypatch.setattr(fertility_fit, "_one_epoch", signalled)
