@@ -69,6 +69,7 @@ TABLES = {
         "losses",
         "ladder",
         "random",
+        "mixed",
         "phrases",
         "npmt",
     ),

@@ -89,6 +89,28 @@ def test_whitened_rows_by_the_definition(tmp_path: Path) -> None:
     assert np.allclose(centred[4:] @ centred[4:].T, flat @ flat.T, atol=1e-3)
 
 
+def test_rows_are_mixed_with_random_directions(tmp_path: Path) -> None:
+    """√(1 - s) u + √s r, made a unit row: near rows end at a cosine of 1 - s, and each keeps √(1 - s) of itself."""
+    size, m, share = 300, 256, 0.4
+    tokens = [f"t{n:03}" for n in range(size)]
+    path = tmp_path / "v.vec"
+    write_vectors(path, tokens, 1 + 0.01 * np.random.default_rng(4).normal(size=(size, m)))
+    plain = table_of(str(path), tokens, [])[2]
+    words, _, table, transform = table_of(str(path), tokens, [], random_share=share)
+    assert words == tokens and transform is not None and transform.random_share == share
+    assert np.allclose(transform(plain[4:]), plain[4:], atol=1e-6)  # new rows are not mixed
+    assert np.array_equal(table[:4], plain[:4]) and np.allclose(np.linalg.norm(table[4:], axis=1), 1)
+    cosines = table[4:] @ table[4:].T
+    assert abs(cosines[~np.eye(size, dtype=bool)].mean() - (1 - share)) < 0.01
+    assert abs((table[4:] * plain[4:]).sum(1).mean() - (1 - share) ** 0.5) < 0.01
+    own = table[4:] - (1 - share) ** 0.5 * plain[4:]
+    assert abs(np.linalg.norm(own, axis=1).mean() - share**0.5) < 0.02
+    again, other = (table_of(str(path), tokens, [], random_share=share, random_seed=seed)[2] for seed in (1, 2))
+    assert np.array_equal(again, table) and not np.allclose(other[4:], table[4:], atol=0.05)
+    learned = learn(tokens, WordsConfig(vectors=str(path), random_share=share, random_seed=2, joined=True))
+    assert np.array_equal(learned.vectors, other)
+
+
 def test_components_without_variance_do_not_become_noise(tmp_path: Path) -> None:
     """Fewer rows than dimensions: what is only rounding is left out of the whitened rows."""
     rows = np.random.default_rng(6).normal(1.0, 1.0, (4, 9)).astype(np.float32)
@@ -126,6 +148,9 @@ def test_random_vectors() -> None:
     ("options", "message"),
     [
         ({"whiten": True}, "whiten is given, but no vectors"),
+        ({"random_share": 0.5}, "random_share is given, but no vectors"),
+        ({"random_share": 0.5, "vectors": {"random": 8}}, "random_share is for vectors of a file"),
+        ({"random_share": 1.0, "vectors": "v"}, "less than 1"),
         ({"dimensions": 3, "vectors": "v"}, "dimensions keeps principal components"),
         (
             {"dimensions": 9, "center": True, "vectors": {"train": {"width": 8}}},

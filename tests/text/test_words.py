@@ -284,11 +284,15 @@ def test_saved_and_loaded_with_vectors(tmp_path: Path) -> None:
 
 def test_a_transformation_is_stored_with_the_vectors(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(len(SPECIALS) + 1, 2)).astype(np.float32)
-    for mean, moved in ((np.ones(2), None), (np.ones(3), np.arange(6.0).reshape(3, 2))):
-        words = Words(Vocabulary([*SPECIALS, "a"]), vectors=rows, transform=RowTransform(mean, moved))
+    for mean, moved, share in (
+        (np.ones(2), None, 0.0),
+        (np.zeros(2), None, 0.25),
+        (np.ones(3), np.arange(6.0).reshape(3, 2), 0.5),
+    ):
+        words = Words(Vocabulary([*SPECIALS, "a"]), vectors=rows, transform=RowTransform(mean, moved, share))
         words.save(tmp_path, "x")
         again = Words.load(tmp_path, "x").transform
-        assert again is not None and np.array_equal(again.mean_M, mean)
+        assert again is not None and np.array_equal(again.mean_M, mean) and again.random_share == share
         assert moved is None if again.map_MK is None else np.array_equal(again.map_MK, moved)
     table = tmp_path / "x.vectors.safetensors"
     for arrays in (
@@ -298,11 +302,16 @@ def test_a_transformation_is_stored_with_the_vectors(tmp_path: Path) -> None:
         {"mean": np.ones(()), "map": np.ones(2)},
         {"mean": np.ones(2, np.float32)},
         {"mean": np.ones(2), "other": np.ones(1)},
+        {"random_share": np.ones(1) / 2},
+        {"mean": np.ones(2), "random_share": np.ones(2) / 2},
         {"mean": np.ones(2)},  # of other vectors
     ):
         table.write_bytes(safetensors.numpy.save({"vectors": rows, **arrays}))
         with pytest.raises(CorruptError, match=r"holds|another vocabulary"):
             Words.load(tmp_path, "x")
+    table.write_bytes(safetensors.numpy.save({"vectors": rows, "mean": np.ones(2), "random_share": np.ones(1)}))
+    with pytest.raises(CorruptError, match=r"random_share is 1\.0"):
+        Words.load(tmp_path, "x")
 
 
 def test_the_hash_knows_the_vectors_and_whether_text_is_joined(tmp_path: Path) -> None:

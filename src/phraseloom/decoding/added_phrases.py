@@ -102,7 +102,8 @@ def _check_space(path: str | Path, words: Words, vectors: Mapping[str, np.ndarra
     assert words.vectors is not None
     shared = [token for token in vectors if token in words.vocabulary and token not in SPECIALS]
     cosines = [float(vectors[token] @ words.vectors[words.vocabulary.id(token)]) for token in shared]
-    if cosines and np.mean(cosines) < ALIKE:
+    kept = 1.0 if words.transform is None else (1 - words.transform.random_share) ** 0.5
+    if cosines and np.mean(cosines) < ALIKE * kept:
         what = f"these vectors are not those of the model: {len(cosines):,} tokens of both have a cosine of"
         raise DataError(
             f"{what} {np.mean(cosines):.2f} on average",

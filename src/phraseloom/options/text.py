@@ -137,7 +137,8 @@ class WordsConfig(Config):
     `vectors`: a `.vec` file (plain, .gz or .xz), looked up under the data root; the target vocabulary has only tokens with a
     vector. Or {random: WIDTH}, or with `data.target_phrases` {train: {}}. The SHA-256 is checked if given. `center`: subtract
     the mean of the vectors. `whiten`: also give their principal components the same variance. `dimensions`: keep only this
-    many components (`text/word_vectors.py`). `source`: use subwords for the source and words for the target.
+    many components. `random_share`: mix each vector with a random direction of its own, drawn with `random_seed`
+    (`text/word_vectors.py`). `source`: use subwords for the source and words for the target.
     """
 
     kind: Literal["words"] = "words"
@@ -152,6 +153,8 @@ class WordsConfig(Config):
     center: bool = False
     whiten: bool = False
     dimensions: int | None = Field(None, ge=1, le=2**16)
+    random_share: float = Field(0.0, ge=0.0, lt=1.0)
+    random_seed: int = Field(1, ge=0, le=2**32 - 1)
     joint: bool = False
     sample_lines: int = Field(1_000_000, ge=1)
 
@@ -159,7 +162,8 @@ class WordsConfig(Config):
     def _fits_together(self) -> WordsConfig:
         if self.phrases and not self.joined:
             raise ValueError("phrases needs joined: true, and target text in which phrases segment has joined phrases")
-        of_file = [name for name in ("center", "whiten", "dimensions", "vectors_sha256") if getattr(self, name)]
+        transforms = ("center", "whiten", "dimensions", "random_share", "vectors_sha256")
+        of_file = [name for name in transforms if getattr(self, name)]
         if of_file and self.vectors is None:
             raise ValueError(f"{of_file[0]} is given, but no vectors")
         if of_file and isinstance(self.vectors, RandomVectors):

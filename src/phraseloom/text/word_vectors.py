@@ -12,6 +12,9 @@ The transformation of a unit row u, with the mean μ and the covariance Σ = U d
     whiten                  diag(λ)^(-1/2) Uᵀ (u - μ)              every principal component has variance 1
     with `dimensions`: k    the first k components of Uᵀ (u - μ), or of the whitened vector
 
+With `random_share`: s, the row u' of a word or phrase becomes at last √(1 - s) u' + √s r, divided by its length, where r is a
+random unit vector of its own: two rows have about 1 - s times their cosine.
+
 Where the file has no other token, or their mean is 0, UNK is made of the vectors of the vocabulary instead, and where these
 cancel as well it is −EOS. Random rows are drawn from N(0, I) and divided by their length, that of UNK too.
 """
@@ -19,7 +22,7 @@ cancel as well it is −EOS. Random rows are drawn from N(0, I) and divided by t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,10 +37,14 @@ RANK = 1e-9  # of the largest variance: less is rounding
 
 @dataclass(frozen=True)
 class RowTransform:
-    """u → (u - mean) · map, made a unit row. `map_MK` None: the identity."""
+    """u → (u - mean) · map, made a unit row. `map_MK` None: the identity.
+
+    `random_share`: that of the rows of the table, which `add_random` gave them afterwards.
+    """
 
     mean_M: np.ndarray
     map_MK: np.ndarray | None = None
+    random_share: float = 0.0
 
     @property
     def width(self) -> int:
@@ -102,12 +109,15 @@ def table_of(
     center: bool = False,
     whiten: bool = False,
     dimensions: int | None = None,
+    random_share: float = 0.0,
+    random_seed: int = 1,
 ) -> tuple[list[str], list[str], np.ndarray, RowTransform | None]:
     """Words and phrases whose vector is not 0, the table, float32 (4 + words + phrases, m), in their order, and what
     transformed the vectors.
 
     `center`: vectors learned from little text have a direction in common, and rare tokens little else, so that they are the
     nearest to any prediction that hesitates; without that direction they are not. `whiten` spreads them over all directions.
+    `random_share` keeps near rows apart, drawn with `random_seed`.
 
     Raises FileProblem, CorruptError, DataError: a row that is not of the file's width, a repeated token.
     """
@@ -132,7 +142,20 @@ def table_of(
         table_VM[UNK] = -table_VM[EOS]
     else:
         table_VM[UNK] = (unknown_M if transform is None else transform(unknown_M))[0]
+    if random_share:
+        add_random(kept, random_share, random_seed)
+        transform = replace(transform or RowTransform(np.zeros(rows_VM.shape[1])), random_share=random_share)
     return words, phrases, table_VM, transform
+
+
+def add_random(rows_VM: np.ndarray, share: float, seed: int) -> None:
+    """Mix unit rows (see above) with random directions, in place."""
+    draw = np.random.default_rng(seed)
+    for start in range(0, len(rows_VM), ROWS):
+        part = rows_VM[start : start + ROWS]
+        part[:] = unit(
+            (1 - share) ** 0.5 * part.astype(np.float64) + share**0.5 * unit(draw.standard_normal(part.shape))
+        )
 
 
 def random_table(size: int, width: int, seed: int) -> np.ndarray:

@@ -270,6 +270,8 @@ def _arrays(transform: RowTransform | None) -> dict[str, np.ndarray]:
     if transform is None:
         return {}
     arrays = {"mean": transform.mean_M} | ({} if transform.map_MK is None else {"map": transform.map_MK})
+    if transform.random_share:
+        arrays["random_share"] = np.array([transform.random_share])
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
@@ -277,6 +279,8 @@ def _load_vectors(path: Path, size: int) -> tuple[np.ndarray, RowTransform | Non
     """The vectors of `size` tokens and their transformation. Raises CorruptError, by the header before data are read."""
     stored = {t.name: (t.dtype, t.shape) for t in read_header(path)}
     dtype, shape = stored.pop("vectors", ("", ()))
+    if "mean" in stored and stored.get("random_share") == ("F64", (1,)):
+        del stored["random_share"]
     width = shape[-1] if shape else 0
     of_file = stored.get("mean", ("", ()))[1]  # the width of the vectors in their file
     mean, moved = {"mean": ("F64", of_file)}, {"map": ("F64", (*of_file, width))}
@@ -292,7 +296,9 @@ def _load_vectors(path: Path, size: int) -> tuple[np.ndarray, RowTransform | Non
         raise CorruptError(f"not a readable safetensors file ({error})", file=path) from error
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise CorruptError("a vector holds NaN or infinity", file=path)
-    transform = RowTransform(arrays["mean"], arrays.get("map")) if "mean" in arrays else None
+    if not 0 <= (share := float(arrays.get("random_share", [0.0])[0])) < 1:
+        raise CorruptError(f"random_share is {share}", file=path)
+    transform = RowTransform(arrays["mean"], arrays.get("map"), share) if "mean" in arrays else None
     return arrays["vectors"], transform
 
 
@@ -336,7 +342,7 @@ def learn_from_words(counts: Counter[str], config: WordsConfig) -> Words:
         covered = VectorCoverage.of(single + Counter({phrase: counts[phrase] for phrase in phrases}), known)
         covered.require(config.vectors)
         without_vector = covered.tokens - covered.tokens_with
-        options = config.model_dump(include={"center", "whiten", "dimensions"})
+        options = config.model_dump(include={"center", "whiten", "dimensions", "random_share", "random_seed"})
         chosen, phrases, vectors, transform = table_of(config.vectors, chosen, phrases, **options)
     elif isinstance(config.vectors, RandomVectors):
         vectors = random_table(len(chosen) + len(phrases), config.vectors.random, config.vectors.seed)
