@@ -310,6 +310,6 @@ def test_trees_and_links() -> None:
         ("NN", 1, 2, "man"),
     ]
     assert parse_links("0-0 1-2") == [(0, 0), (1, 2)] and parse_links("") == []
-    for wrong in ("1", "1-", "a-b", "1-2-3", "-1"):
+    for wrong in ("1", "1-", "a-b", "1-2-3", "-1", "1-" + "9" * 5000, "1-٣"):
         with pytest.raises(DataError, match="not a word link"):
             parse_links(wrong)

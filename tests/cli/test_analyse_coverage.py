@@ -25,6 +25,8 @@ FILES = {
     "beyond": "0:2\n\n0:77\n",
     "single": "0:1-0:2=expansion\n\n\n",
     "none": "\n\n\n",
+    "digits": "0-" + "9" * 5000 + "\n\n\n",
+    "far": "0:2-0:99999999\n\n\n",
 }
 
 
@@ -100,6 +102,9 @@ def test_alignments_and_kinds(folder: Path, command: Command) -> None:
         ({"--alignments": "short"}, "short has 1 line"),
         ({"--phrases": "wrong"}, "wrong:2: not a phrase: 'x'"),
         ({"--alignments": "p"}, "p:1: not a word link"),
+        ({"--alignments": "digits"}, "digits:1: not a word link: '0-9999"),
+        ({"--phrases": "digits"}, "digits:1: not a phrase: '0-9999"),
+        ({"--phrases": "far"}, "far:1: not a phrase: '0:2-0:99999999'"),
         ({"--phrases": "beyond"}, "beyond:3: the sentence has 5 and 3 words"),
         ({"--phrases": "single"}, "no sentence has a gold phrase of two or more source words"),
         ({"--phrases": "none"}, "no sentence has a gold phrase"),

@@ -245,6 +245,27 @@ def test_vectors_that_lack_much_of_the_text_are_a_warning_and_most_of_it_an_erro
 
 
 @pytest.mark.usefixtures("files")
+def test_words_far_along_a_line_count_too(command: Command) -> None:
+    write_vectors("few.vec", ["a", "b", "c"], np.eye(3))
+    Path("long").write_bytes((b"a b c d " * 25 + b"x " * 300 + b"\n") * 20)
+    outcome = command("embeddings", "check", "few.vec", "--text", "long")
+    assert outcome.is_one_line_of("embeddings"), outcome
+    assert "vectors for 18.8% of the 8,000 tokens of the text, 3 of 5 different ones (at least 40%" in outcome.err
+
+
+@pytest.mark.usefixtures("files")
+def test_tables_without_variance(command: Command) -> None:
+    for rows, fault in ((1, "there is only one vector"), (3, "all vectors are the same")):
+        write_vectors("same.vec", list("abc")[:rows], np.ones((rows, 2)))
+        outcome = command("embeddings", "check", "same.vec", "--json", f"{rows}.json")
+        assert outcome.code == 0 and f"warning: same.vec: {fault}\n" in outcome.err
+        assert "center" not in outcome.err and "more text" in outcome.err
+        found = json.loads(Path(f"{rows}.json").read_bytes())["tables"]["as they are"]
+        assert found["effective_rank"] is None and found["share_of_64"] is None
+        assert re.search(r"^effective rank +[^1 ]", outcome.out, re.MULTILINE) is None
+
+
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

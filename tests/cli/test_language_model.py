@@ -209,7 +209,7 @@ def test_wrong_verbs_and_options_are_refused_in_one_line(command: Command, lm: P
     expected = {
         ("translate", lm / "run"): (
             1,
-            "this is a language model, which does not translate; use phraseloom generate or score",
+            "this is a language model, where a translation model is needed; phraseloom generate and score take it",
         ),
         ("generate", project / "run"): (
             1,

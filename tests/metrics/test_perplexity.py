@@ -34,4 +34,9 @@ def test_what_is_not_finite_is_no_number_in_json() -> None:
     assert exp_mean(1e9, 3) == math.inf and math.isnan(exp_mean(math.nan, 3))
     text = json.dumps(Perplexity(1, 0, 2000, 0, 9000.0).as_dict(), allow_nan=False)
     assert '"word_perplexity": null' in text and '"perplexity": 8' in text
-    assert Perplexity().per_word == 1.0  # no text at all
+
+
+def test_no_line_has_no_perplexity() -> None:
+    nothing = Perplexity()
+    assert math.isnan(nothing.per_word) and math.isnan(nothing.per_subword)
+    assert nothing.as_dict()["perplexity"] is None and str(nothing) == "no line was scored: no perplexity"

@@ -166,7 +166,10 @@ def test_the_folder_knows_its_task(tmp_path: Path) -> None:
     assert generation == {"max_tokens": 3}
     batch = make_batch([[], []], [[5, 6, 7], [8]])
     assert torch.equal(loaded.score(batch), made.score(batch))
-    with pytest.raises(ModelError, match="is a language model, which does not translate; use phraseloom generate"):
+    with pytest.raises(
+        ModelError,
+        match="is a language model, where a translation model is needed; phraseloom generate and score",
+    ):
         load_model(tmp_path / "m")
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,46 @@ def test_a_failed_step_is_tried_again(tmp_path: Path) -> None:
     assert (record.state, len(record.content["attempts"])) == ("done", 2)
 
 
+def test_the_time_of_a_step_that_starts_anew_is_that_of_its_last_attempt(tmp_path: Path) -> None:
+    step = one(make_steps(tmp_path, {"work": {"run": ["translate", "x"], "stdout": "x"}}), "work")
+    run(tmp_path, [step])
+    path = step.folder / RECORD
+    content = json.loads(path.read_text())
+    stopped = {**content["attempts"][0], "seconds": 500.0, "exit": 3}
+    path.write_text(json.dumps({**content, "status": "stopped", "seconds": 500.0, "attempts": [stopped]}))
+    run(tmp_path, [step])
+    record = read_record(step)
+    assert len(record.content["attempts"]) == 2 and 0 < record.seconds < 500
+
+
+def test_tables_with_other_rows_share_a_step_that_one_of_them_ran_meanwhile(tmp_path: Path) -> None:
+    """Both plans are older than the step, and its folder has another name in each."""
+    work = {"work": {"run": ["translate", "x"], "rows": ["base"], "stdout": "x"}}
+    after = {"after": {"run": ["copy"], "stdin": ["{work}/x"], "rows": ["base"], "stdout": "y"}}
+    rows = {"rows": {"basis": {"label": "Basis"}}}
+    first = one(make_steps(tmp_path, work), "work")
+    renamed = {name: {**step, "rows": ["basis"]} for name, step in {**work, **after}.items()}
+    second = one(make_steps(tmp_path, renamed, **rows), "after", "basis")
+    assert first.identity == second.needs[0].identity and first.folder != second.needs[0].folder
+    run(tmp_path, [first])
+    _, said = run(tmp_path, [second])
+    assert not any("work" in line for line in said), said
+    assert (second.folder / "y").read_text() == "x\n" and len(read_record(first).content["attempts"]) == 1
+    third = one(make_steps(tmp_path, renamed, **rows), "after", "basis")
+    assert third.needs[0].folder == first.folder  # the folder, not the link to it
+
+
+def test_of_two_folders_of_a_step_the_finished_one_counts(tmp_path: Path) -> None:
+    work = {"work": {"run": ["translate", "x"], "stdout": "x"}}
+    step = one(make_steps(tmp_path, work), "work")
+    run(tmp_path, [step])
+    other = step.folder.with_name(f"a-{step.folder.name}")  # sorted before it
+    shutil.copytree(step.folder, other)
+    content = json.loads((other / RECORD).read_text())
+    (other / RECORD).write_text(json.dumps({**content, "status": "stopped"}))
+    assert one(make_steps(tmp_path, work), "work").folder == step.folder
+
+
 def test_a_program_that_fails_late_leaves_no_output(tmp_path: Path) -> None:
     step = one(make_steps(tmp_path, {"work": {"run": ["translate", "half", "then-fail"], "stdout": "x"}}), "work")
     execution, _ = run(tmp_path, [step])
@@ -289,9 +331,16 @@ def test_a_training_that_was_killed_goes_on_and_others_begin_anew(tmp_path: Path
     run(tmp_path, [say])
     for step in (say, *say.needs):
         path = step.folder / RECORD
-        path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))
+        content = json.loads(path.read_text())
+        killed = {**content["attempts"][0], "began": "2026-01-01T00:00:00+00:00", "seconds": None, "exit": None}
+        path.write_text(json.dumps({**content, "status": "running", "seconds": 0, "attempts": [killed]}))
         (step.folder / "left").write_text("over")
+        last = datetime(2026, 1, 1, 1, tzinfo=UTC).timestamp()  # an hour later
+        os.utime(step.folder / "log.txt", (last, last))
     run(tmp_path, [say])
+    train = read_record(say.needs[0])
+    assert [a["exit"] for a in train.content["attempts"]] == [None, 0] and 3600 < train.seconds < 3700
+    assert read_record(say).seconds == read_record(say).content["attempts"][-1]["seconds"] < 3600
     assert (say.needs[0].folder / "run" / "attempts").read_text() == "one\none\n"
     assert (say.needs[0].folder / "left").exists()
     assert not (say.folder / "left").exists()

@@ -434,6 +434,8 @@ def test_a_stopped_table_is_written_as_far_as_it_is(
         make()
     text = (tmp_path / "made" / "tiny" / "table" / "table.md").read_text()
     assert "| Base " in text and "translate new seed 1: not run yet" in text
+    assert "train new seed 1: stopped; the same command resumes it" in text
+    assert "unfinished" in text and "failed" not in text
     assert "translate base seed 1" in started and "translate base seed 1:" not in text
 
 

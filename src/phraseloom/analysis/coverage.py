@@ -246,7 +246,8 @@ def _ratio(above: np.ndarray, below: np.ndarray, counts: np.ndarray | None = Non
     return {"value": value, "interval": [float(low), float(high)]}
 
 
-SPAN = re.compile(r"(\d+):(\d+)(?:-(\d+:\d+(?:,\d+:\d+)*))?(?:=(\w+))?")
+POSITION = "[0-9]{1,6}"
+SPAN = re.compile(rf"({POSITION}):({POSITION})(?:-({POSITION}:{POSITION}(?:,{POSITION}:{POSITION})*))?(?:=(\w+))?")
 USES = ("encoder-self", "cross")
 BATCH_SENTENCES, BATCH_TOKENS = 16, 1024
 
@@ -258,7 +259,9 @@ def parse_spans(line: str) -> list[GoldSpan]:
         match = SPAN.fullmatch(item)
         spans = [tuple(map(int, span.split(":"))) for span in (match[3] or "").split(",") if span] if match else []
         if not match or int(match[1]) >= int(match[2]) or any(start >= end for start, end in spans):
-            raise DataError(f"not a phrase: {item!r}", hint="a phrase is s1:s2 or s1:s2-t1:t2=kind, half-open, from 0")
+            raise DataError(
+                f"not a phrase: {item[:80]!r}", hint="a phrase is s1:s2 or s1:s2-t1:t2=kind, half-open, from 0"
+            )
         target = tuple(j for start, end in spans for j in range(start, end))
         phrases.append(GoldSpan((int(match[1]), int(match[2])), target, match[4] or ""))
     return phrases

@@ -173,14 +173,17 @@ def parse_tree(line: str) -> Node:
     return root.children[0]
 
 
+LINK = re.compile("([0-9]{1,7})-([0-9]{1,7})")
+
+
 def parse_links(line: str) -> list[tuple[int, int]]:
     """Read one line of word links `i-j`. Raises DataError."""
     links = []
     for item in line.split():
-        i, _, j = item.partition("-")
-        if not (i.isascii() and i.isdigit() and j.isascii() and j.isdigit()):
-            raise DataError(f"not a word link: {item!r}", hint="a link is i-j, source first, from 0")
-        links.append((int(i), int(j)))
+        match = LINK.fullmatch(item)
+        if match is None:
+            raise DataError(f"not a word link: {item[:80]!r}", hint="a link is i-j, source first, from 0")
+        links.append((int(match[1]), int(match[2])))
     return links
 
 

@@ -189,8 +189,8 @@ class VectorInfo(Config):
 
     mean_cosine: float | None
     nearest_cosine: float | None
-    effective_rank: float
-    share_of_64: float
+    effective_rank: float | None
+    share_of_64: float | None
     likeliest: float | None
     random_likeliest: float | None
     problems: list[str]

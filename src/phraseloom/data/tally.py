@@ -199,14 +199,19 @@ def _without_vector(words: WordInfo) -> Iterator[str]:
 
 
 def _vectors(found: VectorInfo, advice: str) -> Iterator[str]:
-    parts = [f"effective rank {found.effective_rank:.1f}", f"{found.share_of_64:.0%} of the variance in 64 dimensions"]
+    parts = []
+    if found.effective_rank is not None:
+        parts = [
+            f"effective rank {found.effective_rank:.1f}",
+            f"{found.share_of_64:.0%} of the variance in 64 dimensions",
+        ]
     if found.mean_cosine is not None and found.nearest_cosine is not None:
         of_nearest = f"median cosine with the nearest {found.nearest_cosine:.2f}"
         parts = [f"mean cosine {found.mean_cosine:z.2f}", of_nearest, *parts]
     if found.likeliest is not None and found.random_likeliest is not None:
         what = f"the vector nearest to the posterior mean is the likeliest in {found.likeliest:.0%}"
         parts.append(f"{what} (random vectors {found.random_likeliest:.0%})")
-    yield f"target vectors: {', '.join(parts)}"
+    yield f"target vectors: {', '.join(parts) or 'one'}"
     yield from (f"warning: target vectors: {fault}" for fault in found.problems)
     if found.problems:
         yield f"warning: target vectors: {advice}"

@@ -51,13 +51,13 @@ class Perplexity:
 
     @property
     def per_subword(self) -> float:
-        """exp(NLL / (subwords + lines))."""
-        return exp_mean(self.nll, self.subwords + self.lines)
+        """exp(NLL / (subwords + lines)); NaN of no line."""
+        return exp_mean(self.nll, self.subwords + self.lines) if self.lines else math.nan
 
     @property
     def per_word(self) -> float:
-        """exp(NLL / (words + lines))."""
-        return exp_mean(self.nll, self.words + self.lines)
+        """exp(NLL / (words + lines)); NaN of no line."""
+        return exp_mean(self.nll, self.words + self.lines) if self.lines else math.nan
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; a perplexity that is not finite becomes None."""
@@ -72,6 +72,8 @@ class Perplexity:
         }
 
     def __str__(self) -> str:
+        if not self.lines:
+            return "no line was scored: no perplexity"
         unknown = f" ({self.unknown:,} unknown)" if self.unknown else ""
         return (
             f"{plural(self.lines, 'line')}, {plural(self.words, 'word')}, {self.subwords:,} subwords{unknown}: "

@@ -312,7 +312,7 @@ def load_language_model(
 
 OTHER = {
     "translation": "this is a translation model, not a language model; use phraseloom translate or score",
-    "language_model": "this is a language model, which does not translate; use phraseloom generate or score",
+    "language_model": "this is a language model, where a translation model is needed; phraseloom generate and score take it",
 }
 
 

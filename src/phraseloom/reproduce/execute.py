@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -31,7 +31,7 @@ from phraseloom.parent import PARENT
 from phraseloom.replace import move_own, remove_marked, remove_own
 from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, commit_names, finish, read_record, unsettled
-from phraseloom.reproduce.steps import DIGITS, Step, noted
+from phraseloom.reproduce.steps import DIGITS, Step, folders_of, noted
 from phraseloom.text.lines import open_binary
 from phraseloom.training.signals import StopSignal
 
@@ -166,6 +166,7 @@ class Execution:
             return False
         self._leases.pop(step.identity, None)
         try:
+            _link_to_finished(step)
             self.records[step.identity] = read_record(step)  # another command may have run it since the plan
             if self.records[step.identity].state == "done":
                 self._found_done(step)
@@ -327,6 +328,16 @@ class Execution:
 def lease_path(step: Step) -> Path:
     """The lease of a step, by its identity: tables may name its folder differently."""
     return step.folder.parent / ".leases" / step.identity[:DIGITS]
+
+
+def _link_to_finished(step: Step) -> None:
+    """Another command, for a table whose rows have other names, may have run the step since the plan, in another folder."""
+    if os.path.lexists(step.folder):
+        return
+    for folder in folders_of(step.folder.parent, step.identity[:DIGITS]):
+        if read_record(replace(step, folder=folder)).state == "done":
+            step.folder.symlink_to(folder.name)
+            return
 
 
 def _release(running: _Running) -> None:

@@ -16,7 +16,7 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -61,7 +61,7 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Wall time of all finished attempts."""
+        """Wall time: of a training that of all attempts, of another step that of the last one."""
         return float(self.content.get("seconds", 0.0))
 
     @property
@@ -148,7 +148,8 @@ def unsettled(steps: Iterable[Step], records: Mapping[str, Record]) -> set[str]:
 def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | None, began: str) -> dict[str, Any]:
     """Record that a step is running. Returns the content of the record."""
     commit = source_commit()
-    attempts = [*old.content.get("attempts", []), {"began": began, "seconds": None, "exit": None, "commit": commit}]
+    earlier = _closed(step, old.content.get("attempts", []))
+    attempts = [*earlier, {"began": began, "seconds": None, "exit": None, "commit": commit}]
     content = {
         "format": 1,
         "step": step.title,
@@ -157,7 +158,7 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
         "status": "running",
         "exit": None,
         "message": "",
-        "seconds": old.seconds,
+        "seconds": round(sum(a["seconds"] for a in earlier), 3) if step.trains else 0.0,  # other steps start anew
         "attempts": attempts,
         "inputs": dict(inputs),
         "needs": needs(step),
@@ -169,6 +170,21 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
     }
     atomic_write_json(step.folder / RECORD, content)
     return content
+
+
+def _closed(step: Step, attempts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The attempts; one that was killed, and so has no time, lasted until the last line of its log."""
+    closed = []
+    for attempt in attempts:
+        seconds = attempt.get("seconds")
+        if seconds is None:
+            try:
+                ended = (step.folder / LOG).stat().st_mtime
+                seconds = round(max(0.0, ended - datetime.fromisoformat(attempt["began"]).timestamp()), 3)
+            except (OSError, KeyError, TypeError, ValueError):
+                seconds = 0.0
+        closed.append({**attempt, "seconds": seconds})
+    return closed
 
 
 def finish(step: Step, content: dict[str, Any], *, code: int, seconds: float, message: str) -> Record:

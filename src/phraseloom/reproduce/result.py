@@ -42,6 +42,7 @@ NOT_DONE = {
     "failed": "failed",
     "changed": f"{STALE}; not repeated yet",
 }
+UNFINISHED = ("new", "stopped", "changed")
 Cell = tuple[str, str, str]  # task, row, metric
 
 
@@ -188,7 +189,8 @@ def _note_failures(
     for step in own:
         record = records[step.identity]
         if record.state != "done":
-            text = f"{step.title}: {portable(record.message) or NOT_DONE[record.state]}"
+            message = "" if record.state == "stopped" else portable(record.message)  # the last line of its log
+            text = f"{step.title}: {message or NOT_DONE[record.state]}"
             if text not in result.failures.setdefault(place, []):
                 result.failures[place].append(text)
 

@@ -32,15 +32,28 @@ from pathlib import Path
 from typing import Any
 
 from phraseloom.config import read_yaml
-from phraseloom.errors import ConfigError
-from phraseloom.files import sha256_file
+from phraseloom.errors import ConfigError, PhraseloomError
+from phraseloom.files import read_json, sha256_file
 from phraseloom.recipe import AnyRecipe, base_of, load_recipe, over_base
-from phraseloom.reproduce.table import Scale, ScaleConfig, StepConfig, TableConfig
+from phraseloom.reproduce.table import RECORD, Scale, ScaleConfig, StepConfig, TableConfig
 
 ROOT = "{root}"
 BELOW = re.compile(r"\{root\}/([^\s,'\"\]}]+)")
 Entry = dict[str, Any]
 Reads = tuple[tuple[str, Path], ...]
+
+
+def folders_of(work: Path, digits: str) -> list[Path]:
+    """The folders of an identity, those of a finished step first. There are two if commands ran it for tables of other rows."""
+    found = sorted(work.glob(f"[!.]*-{digits}"))  # not what a killed merge of an earlier version left
+    return sorted((path for path in found if not path.is_symlink()), key=lambda path: not _says_done(path / RECORD))
+
+
+def _says_done(record: Path) -> bool:
+    try:
+        return read_json(record, "record of a step")["status"] == "done"
+    except (PhraseloomError, KeyError, TypeError):
+        return False
 
 
 def reads(words: Sequence[str], argv: Sequence[str], root: Path, work: Path, known: Mapping[str, str]) -> Reads:
@@ -309,8 +322,8 @@ class Steps:
     def _folder(self, name: str, place: StepScope, digits: str) -> Path:
         """The folder of an identity: the existing one, whatever its name, or a new one named after its first place."""
         if digits not in self._folders:
-            existing = sorted(self.work.glob(f"[!.]*-{digits}"))  # not what a killed merge of an earlier version left
             parts = [name, place.task, place.row, "" if place.seed is None else f"seed{place.seed}", digits]
+            existing = folders_of(self.work, digits)
             self._folders[digits] = existing[0] if existing else self.work / "-".join(filter(None, parts))
         return self._folders[digits]
 

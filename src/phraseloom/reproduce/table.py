@@ -175,9 +175,10 @@ class ReachedMetric(Config):
 
 
 class TimeMetric(Config):
-    """Wall time of a step of the row, all its attempts together, in seconds; or divided by that of the row `relative_to`.
+    """Wall time of a step of the row in seconds, or divided by that of the row `relative_to`.
 
-    Start and validations are in it. It compares only what ran alone on one machine (`--jobs 1`).
+    Of a training, that of all attempts together; of another step, which starts anew, that of the last one. Start and
+    validations are in it. It compares only what ran alone on one machine (`--jobs 1`).
     """
 
     kind: Literal["time"]

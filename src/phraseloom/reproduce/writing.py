@@ -24,7 +24,7 @@ from phraseloom.report.charts import picture as charts
 from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.markup import markdown
 from phraseloom.reproduce.records import commit_names
-from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
+from phraseloom.reproduce.result import NOT_DONE, PARAMETERS, UNFINISHED, Result, mean_and_deviation
 from phraseloom.reproduce.sentences import SENTENCES, write_sentences
 from phraseloom.reproduce.table import SCALES, FloorConfig, TableConfig
 
@@ -244,7 +244,10 @@ def _reason(result: Result, task: str, row: str) -> str:
     """Why a number is not there, in two words: the whole reason stands below the table."""
     if _not_run_because(result, task, row):
         return "not run"
-    return "failed" if result.failures.get((task, row)) else "–"
+    reasons = result.failures.get((task, row), [])
+    if reasons and all(text.endswith(tuple(f": {NOT_DONE[state]}" for state in UNFINISHED)) for text in reasons):
+        return "unfinished"
+    return "failed" if reasons else "–"
 
 
 def _series(result: Result, task: str) -> str:

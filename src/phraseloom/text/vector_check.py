@@ -31,7 +31,7 @@ from phraseloom.text.vectors import mean_cosine, read_tokens, read_vectors
 from phraseloom.text.vocabulary import SPECIALS
 from phraseloom.text.word_vectors import ROWS, learn_transform, principal_components, random_table, unit
 
-LINE_TOKENS = 100  # of each line that are read
+LINE_TOKENS = 100  # of each line that the posterior-mean test reads
 LINES = 50_000  # of a text that are read for the test
 HELD_OUT = 10  # each tenth line gives contexts, the others give counts
 CONTEXTS, QUERIES = 2000, 2000
@@ -71,8 +71,8 @@ class VectorFigures:
     width: int
     mean_cosine: float | None
     nearest_cosine: float | None
-    effective_rank: float
-    share_of_64: float
+    effective_rank: float | None
+    share_of_64: float | None
     likeliest: float | None = None
     expected: float | None = None
     best: float | None = None
@@ -102,8 +102,8 @@ def check_tables(
             rows_VM.shape[1],
             mean_cosine(rows_VM),
             median_nearest_cosine(rows_VM),
-            float(np.exp(-(positive * np.log(positive)).sum())),
-            float(shares_M[:LEADING].sum()),
+            float(np.exp(-(positive * np.log(positive)).sum())) if total > 0 else None,  # all vectors are the same
+            float(shares_M[:LEADING].sum()) if total > 0 else None,
             *agreement.get(name, ()),
         )
     return figures
@@ -253,6 +253,8 @@ def first_tokens(path: str | Path, count: int) -> list[str]:
 def problems(figures: VectorFigures, reference: VectorFigures | None) -> list[str]:
     """What is wrong with a table, against random rows; empty for a good one."""
     found = []
+    if figures.effective_rank is None:
+        return ["all vectors are the same"] if figures.rows > 1 else ["there is only one vector"]
     if figures.mean_cosine is not None and figures.mean_cosine > MEAN_COSINE:
         found.append(f"two vectors have a cosine of {figures.mean_cosine:.2f} on average (at most {MEAN_COSINE})")
     # Rows of a few dimensions have near neighbours whatever they are.

@@ -55,7 +55,8 @@ def command(
     for fault in faults:
         warn("embeddings", f"{file}: {fault}")
     if faults:
-        note("embeddings", remedy())
+        same = figures["as they are"].effective_rank is None  # then no transformation helps
+        note("embeddings", remedy(center=same, whiten=same))
     if json is not None:
         found = {name: table.as_dict() for name, table in figures.items()}
         atomic_write_json(
@@ -95,11 +96,11 @@ def _figures(file: Path, text: Path | None, size: int) -> tuple[dict[str, Vector
 def _sampled(text: Path) -> list[list[str]]:
     """The tokens of evenly spaced lines."""
     from phraseloom.data.survey import sample
-    from phraseloom.text.vector_check import LINE_TOKENS, LINES
+    from phraseloom.text.vector_check import LINES
 
     total = count_lines(require_regular_file(text))
     lines = sample([text], total, LINES) if total else ()
-    split = [[token for token in line.split(" ") if token][:LINE_TOKENS] for line in lines]
+    split = [[token for token in line.split(" ") if token] for line in lines]
     if not any(split):
         raise DataError("a text without words", file=text)
     return split

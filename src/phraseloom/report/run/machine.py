@@ -32,7 +32,11 @@ EXTRAS = {  # extra: (module, what it enables)
     "track": ("tensorboard", "TensorBoard logs (training.tensorboard)"),
     "zh": ("jieba", "Chinese word segmentation (data.text.tokenize: jieba)"),
     "embeddings": ("gensim", "vectors for words and phrases (embeddings train)"),
+    "sentences": ("pysbd", "sentence splitting (translate --split-sentences)"),
     "serve": ("h11", "translations over HTTP (serve)"),
+    "cluster": ("submitit", "tables as jobs (reproduce --on)"),
+    "hub": ("huggingface_hub", "models from and to the Hugging Face Hub (hub)"),
+    "ctranslate2": ("ctranslate2", "models for CTranslate2 (convert to-ctranslate2)"),
 }
 
 
