@@ -212,7 +212,7 @@ def _commits(result: Result) -> str:
 
 def _scalars(result: Result, task: str) -> str:
     table = result.table
-    metrics = {k: m for k, m in table.metrics.items() if not m.is_series}
+    metrics = {k: m for k, m in table.metrics_at(result.scale).items() if not m.is_series}
     rows = [row for t, row in result.places() if t == task]
     if not metrics and not any(result.fact(task, row, "updates") for row in rows):
         return ""
@@ -252,7 +252,7 @@ def _reason(result: Result, task: str, row: str) -> str:
 
 def _series(result: Result, task: str) -> str:
     table, found = result.table, []
-    metrics = {k: m for k, m in table.metrics.items() if m.is_series}
+    metrics = {k: m for k, m in table.metrics_at(result.scale).items() if m.is_series}
     labels: list[str] = []
     for key in metrics:
         for row in table.rows:
