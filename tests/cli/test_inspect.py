@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from phraseloom.cli import doctor
 from phraseloom.models import build, device
 from phraseloom.report.run import machine
 from phraseloom.report.run.folders import describe
+from phraseloom.report.run.machine import EXTRAS
 
 from .conftest import Command
 
@@ -197,6 +199,13 @@ def test_what_is_no_recipe_is_one_line(command: Command, project: Path, tmp_path
         outcome = command("inspect", *arguments)
         assert outcome.code == code and message in outcome.err, (arguments, outcome)
         assert outcome.is_one_line_of("inspect"), outcome
+
+
+def test_doctor_names_every_extra_that_a_command_needs() -> None:
+    """All of pyproject.toml but those for work on the project itself, its pages and its comparisons."""
+    project = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(extras) - {"dev", "docs", "notebooks", "peers"}
 
 
 def test_doctor(command: Command) -> None:

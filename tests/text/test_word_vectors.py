@@ -148,6 +148,7 @@ def test_random_vectors() -> None:
     ("options", "message"),
     [
         ({"whiten": True}, "whiten is given, but no vectors"),
+        ({"random_seed": 2, "vectors": "v"}, "random_seed draws the directions of random_share"),
         ({"random_share": 0.5}, "random_share is given, but no vectors"),
         ({"random_share": 0.5, "vectors": {"random": 8}}, "random_share is for vectors of a file"),
         ({"random_share": 1.0, "vectors": "v"}, "less than 1"),

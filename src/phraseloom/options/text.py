@@ -168,6 +168,8 @@ class WordsConfig(Config):
             raise ValueError(f"{of_file[0]} is given, but no vectors")
         if of_file and isinstance(self.vectors, RandomVectors):
             raise ValueError(f"{of_file[0]} is for vectors of a file; random ones do not need it")
+        if self.random_seed != 1 and not self.random_share:
+            raise ValueError("random_seed draws the directions of random_share, which is 0")
         if self.dimensions is not None and not (self.center or self.whiten):
             raise ValueError("dimensions keeps principal components; it needs center: true or whiten: true")
         trained = getattr(self.vectors, "train", None)
