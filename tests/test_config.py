@@ -238,6 +238,32 @@ def test_a_line_that_does_not_fit_is_named(old: str, new: str, what: str, said: 
     assert ("(and 1 more)" in message) == more
 
 
+@pytest.mark.parametrize(
+    "path", ["/tmp/a #b/c", "/tmp/a: b", "./x: y", "../no #1", "~/1e3", "/tmp/[a", "runs #2/data", "/"]
+)
+def test_a_path_in_an_override_is_taken_as_it_is(path: str) -> None:
+    value: dict[str, Any] = {"data": {"folder": "x"}}
+    set_override(value, f"data.folder={path}")
+    assert value == {"data": {"folder": path}}
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("~", None),
+        (".5", 0.5),
+        ("[1, 2] # two", [1, 2]),
+        ("{kind: x} # y", {"kind": "x"}),
+        ("'a # b'", "a # b"),
+        ("# no", None),
+    ],
+)
+def test_other_values_of_overrides_are_yaml(text: str, parsed: object) -> None:
+    value: dict[str, Any] = {"a": 1}
+    set_override(value, f"a={text}")
+    assert value == {"a": parsed}
+
+
 def test_what_does_not_fit_together_names_the_overrides_below_it(said: Callable[..., str]) -> None:
     assert said("model.heads=3") == "r.yaml:8: model: width 8 is not a multiple of heads 3 (with model.heads=3)"
     assert said("decoding.n_best=9").startswith(

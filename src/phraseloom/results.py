@@ -289,7 +289,7 @@ class ModelAlignment(ResultPart):
 
 
 class AlignmentResult(CommandResult):
-    """The alignment error rate of attention."""
+    """The alignment error rate of attention. `cropped`: pairs by model that are longer than its limits."""
 
     command = "analyse alignment"
     kind: Literal["alignment"] = "alignment"
@@ -297,6 +297,7 @@ class AlignmentResult(CommandResult):
     target: str = ""
     gold: str
     systems: NonEmpty[ModelAlignment]
+    cropped: dict[str, int] | None = None
 
 
 class NamedSystem(ResultPart):

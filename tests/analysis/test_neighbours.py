@@ -12,7 +12,7 @@ import torch
 
 from phraseloom.analysis import neighbours
 from phraseloom.analysis.neighbours import Embeddings, PieceNeighbour, compare, correlation, frequencies, nearest, ranks
-from phraseloom.errors import ModelError, UsageError
+from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
 
 
@@ -105,7 +105,7 @@ def test_the_most_frequent_pieces_of_a_text() -> None:
     all_found = compare([some], tokens=99, count=1, lines=lines)
     assert [t.piece for t in all_found.tokens] == ["d", "f", "b", "e"]
     assert names(all_found)[0] == "c"  # a neighbour need not be in the text
-    with pytest.raises(UsageError, match="the text has none of the pieces"):
+    with pytest.raises(DataError, match="the text has none of the pieces"):
         compare([some], count=1, lines=["xyz"])
 
 

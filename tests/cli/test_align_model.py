@@ -289,6 +289,19 @@ def test_what_did_not_come_out_as_meant_is_said(net: str, command: Command, tmp_
     assert warnings[1].endswith("t: 1 line with invalid UTF-8, replaced (first: line 1)")
 
 
+def test_long_pairs_are_counted_because_their_gold_links_are_missed(net: str, command: Command) -> None:
+    expected = r": [34] of 8 pairs longer than 6 source or 32 target subwords: .*; gold links there count as missed"
+    change_generation(net, {"max_input_tokens": 6})
+    done = command("analyse", "alignment", net, *FILES, "-g", "gold", "--json", "out.json")
+    assert done.code == 0 and re.search("analyse: warning: net" + expected, done.err), done.err
+    assert json.loads(Path("out.json").read_bytes())["cropped"]["net"] in (3, 4)
+    done = command("align", net, *FILES, "--select", "auto", "--gold", "gold")
+    assert done.code == 0 and re.search("align: warning" + expected, done.err), done.err
+    change_generation(net, {"max_input_tokens": 99})
+    done = command("analyse", "alignment", net, *FILES, "-g", "gold", "--json", "out.json", "--overwrite")
+    assert "warning" not in done.err and json.loads(Path("out.json").read_bytes())["cropped"] == {"net": 0}
+
+
 def test_trees_beside_the_source(command: Command, tmp_path: Path) -> None:
     segmenter = TreeSegmenter(max_tokens=3, min_chunks=1, floor=1)
     saved(tmp_path / "net", tmp_path / "text", segmenter, phrases={"segments": {"kind": "dataset"}})

@@ -139,6 +139,11 @@ def test_heatmap(command: Command, model: Path, texts: list[str], tmp_path: Path
         (["--sentence", "a", "--line", "1"], 2, "either --sentence TEXT, or --source FILE"),
         (["-s", "s", "--line", "1", "--sentence", "a"], 2, "either --sentence TEXT, or --source FILE"),
         ([], 2, "either --sentence TEXT, or --source FILE"),
+        (
+            ["--sentence", "a", "--tree", "(S a)"],
+            2,
+            "reads no phrases of parse trees; leave them out (--trees; heatmap: --tree)",
+        ),
     ],
 )
 def test_heatmap_of_wrong_input(

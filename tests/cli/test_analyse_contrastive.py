@@ -206,6 +206,11 @@ def test_pictures_that_cannot_be_drawn_are_refused_before_the_work(command: Comm
     three = ["--source", "two", "--correct", "two", "--wrong", "two"]
     done = command("analyse", "contrastive", "no-model", *three, "--plot", "p.png")
     assert done.code == 2 and "no item has one; --distances" in done.err
+    keys = {"source": "a", "correct": "b", "wrong": "c", "distance": 1}
+    many = [json.dumps({**keys, "category": f"c{n}"}) + "\n" for n in range(13)]
+    Path("many.jsonl").write_text("".join(many))
+    done = command("analyse", "contrastive", "no-model", "--items", "many.jsonl", "--plot", "p.png")
+    assert done.code == 2 and "13 categories have distances, a picture holds 12; give the items of fewer" in done.err
 
 
 def test_lingeval97_by_distance(command: Command, models: Path, tmp_path: Path) -> None:

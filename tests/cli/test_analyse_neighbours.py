@@ -122,7 +122,7 @@ def test_pictures(folder: Path, command: Command, tmp_path: Path, models: list[s
         (["lm"], 1, "this is a language model"),
         (["a", "nothing"], 1, "not found"),
         (["a", "--text", "nothing"], 1, "nothing"),
-        (["a", "--text", "empty"], 2, "the text has none of the pieces"),
+        (["a", "--text", "empty"], 1, "empty: the text has none of the pieces; give raw text"),
         (["a", "--neighbours", "56"], 2, "56 pieces; 56 neighbours need 57"),
         (["a", "--side", "both"], 2, "both"),
         (["a", "--tokens", "0"], 2, "greater than or equal to 1"),

@@ -174,6 +174,13 @@ def test_a_byte_order_mark_and_crlf_change_nothing_and_are_reported(files: Path,
     assert "CRLF line ends (20)" in changed.err
 
 
+def test_lines_with_nul_are_reported(files: Path, command: Command) -> None:
+    rows = (files / "base").read_bytes().split(b"\n")
+    (files / "base").write_bytes(b"\n".join([*rows[:2], rows[2] + b" a\0b", *rows[3:]]))
+    done = command("evaluate", "-r", "ref", "base", "--metrics", "bleu")
+    assert done.code == 0 and "base: 1 line with NUL (first: line 3)" in done.err
+
+
 @pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
 def test_only_a_line_feed_ends_a_line(files: Path, command: Command, separator: str) -> None:
     (files / "base").write_bytes("".join(line + f" x{separator}y\n" for line in BASE).encode())

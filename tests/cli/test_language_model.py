@@ -120,6 +120,12 @@ def test_score_of_lines(command: Command, lm: Path) -> None:
     assert float(good) > float(bad) + 5
 
 
+def test_a_warning_of_score_names_the_text(command: Command, lm: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"one two\r\nthree\n")
+    assert f"warning: {tmp_path / 'text'}: 1 line ended by" in command("score", lm / "run", tmp_path / "text").err
+    assert "warning: stdin: 1 line ended by" in command("score", lm / "run", stdin=b"one two\r\nthree\n").err
+
+
 def test_greedy_writes_on(command: Command, lm: Path) -> None:
     prompts = b"one two three\n\nfour five\n"
     out = command("generate", lm / "run", "--max-tokens", "60", stdin=prompts)

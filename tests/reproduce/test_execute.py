@@ -356,6 +356,39 @@ def test_a_record_that_is_not_ours_counts_as_none(tmp_path: Path, damage: bytes)
     assert read_record(step).state == "new"
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("seconds", None), ("seconds", "a"), ("seconds", float("inf")), ("machine", None), ("attempts", None), ("attempts", [1]),
+     ("attempts", [{"seconds": "x"}]), ("inputs", 1), ("message", 7)],
+)  # fmt: skip
+def test_a_record_with_a_value_of_another_type_counts_as_none(tmp_path: Path, key: str, value: Any) -> None:
+    step = one(make_steps(tmp_path, CHAIN), "translate")
+    run(tmp_path, [step])
+    content = json.loads((step.folder / RECORD).read_text())
+    (step.folder / RECORD).write_text(json.dumps({**content, "status": "running"}))
+    assert read_record(step).state == "stopped"
+    (step.folder / RECORD).write_text(json.dumps({**content, "status": "running", key: value}))
+    assert read_record(step).state == "new"
+    execution, _ = run(tmp_path, [step])
+    assert execution.records[step.identity].state == "done"
+
+
+def test_a_log_from_the_future_gives_no_time(tmp_path: Path) -> None:
+    """The clocks of two machines differ: a killed attempt did not last longer than until now."""
+    write_recipe(tmp_path)
+    steps = make_steps(tmp_path, {"train": {"run": ["train", "{recipe}", "--run", "{here}/run"]}}, **with_recipe())
+    train = one(steps, "train")
+    run(tmp_path, [train])
+    path = train.folder / RECORD
+    content = json.loads(path.read_text())
+    killed = {**content["attempts"][0], "seconds": None, "exit": None}
+    path.write_text(json.dumps({**content, "status": "running", "seconds": 0, "attempts": [killed]}))
+    ahead = datetime.now(UTC).timestamp() + 30 * 86400
+    os.utime(train.folder / "log.txt", (ahead, ahead))
+    run(tmp_path, [train])
+    assert read_record(train).seconds < 3600
+
+
 def test_what_cannot_be_started_is_a_failure(tmp_path: Path) -> None:
     step = one(make_steps(tmp_path, CHAIN), "translate")
     execution = Execution(in_order([step]), program=["/no/such/program"], say=lambda _: None)

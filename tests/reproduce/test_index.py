@@ -62,6 +62,13 @@ def test_a_line_says_what_came_out(tmp_path: Path) -> None:
     assert "    phraseloom reproduce 009-table1 --scale tiny --seeds 1,2\n" in index_page(tmp_path)
 
 
+def test_the_command_has_the_precision_that_was_asked_for(tmp_path: Path) -> None:
+    """Without it, the command would run other trainings."""
+    says = "Two updates. All trainings in fp32 (--precision)."
+    write(tmp_path, table(definition={"scales": {"tiny": {"says": says}}}))
+    assert "    phraseloom reproduce 009-table1 --scale tiny --seeds 1,2 --precision fp32\n" in index_page(tmp_path)
+
+
 def test_scales_have_sections_and_tables_an_order(tmp_path: Path) -> None:
     for place in ("paper/b", "small/a", "tiny/b", "tiny/a"):
         scale = place.partition("/")[0]

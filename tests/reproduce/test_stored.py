@@ -167,6 +167,31 @@ def test_a_claim_that_has_changed_is_judged_as_it_reads_now(tmp_path: Path) -> N
     assert judged_table(path, tmp_path) == again  # nothing to judge again
 
 
+def test_a_metric_and_a_shared_row_that_the_definition_has_gained(tmp_path: Path) -> None:
+    """Without a claim about them; the stored table has no number of either."""
+    path = store(tmp_path / "made", small_table(BETTER), [judged(BETTER, "a > base", 2.0)])
+    now = small_table(BETTER)
+    now["metrics"]["chrf"] = {**now["metrics"]["bleu"], "kind": "chrf", "title": "chrF2"}
+    now["rows"] |= {"b": {"label": "b"}, "a": {"label": "a", "paper": {"bleu": 30.0, "chrf": 50.0}, "shares": "b"}}
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "009-table1.yaml").write_text(json.dumps(now))
+    content = judged_table(path, tmp_path)
+    assert [row["row"] for row in content["rows"]] == ["base", "a", "b"]
+    assert content["rows"][1]["paper"] == {"bleu": 30.0, "chrf": 50.0}
+    assert "chrf" not in content["rows"][1]["metrics"]
+
+
+@pytest.mark.parametrize("damage", [{"definition": {"rows": None}}, {"table": []}])
+def test_a_damaged_table_is_named(tmp_path: Path, damage: dict[str, Any]) -> None:
+    path = store(tmp_path / "made", small_table(BETTER), [judged(BETTER, "a > base", 2.0)])
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "009-table1.yaml").write_text(json.dumps(small_table(BETTER)))
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | damage))
+    with pytest.raises(CorruptError) as caught:
+        evidence_table(tmp_path / "made", recipes=tmp_path)
+    assert caught.value.file == path
+
+
 def test_what_a_definition_no_longer_says_is_gone(tmp_path: Path) -> None:
     """A floor, a row with the models of another and a number of the paper; whether there are sentences stays."""
     stored = small_table(BETTER)

@@ -375,7 +375,7 @@ def test_no_path_of_the_machine_is_in_a_table(make: Callable[..., Any], tmp_path
     said = "translate base seed 1: steps/a/b: recipes/c.yaml, {root}/d, ~/e"
     assert result.failures["", "base"] == [said]
     written = (target / "table.json").read_text()
-    assert "steps/translate-base-seed1-" in written
+    assert "translate base seed 1: failed" in written
     assert str(tmp_path) not in written + (target / "table.md").read_text()
 
 
@@ -437,6 +437,106 @@ def test_a_stopped_table_is_written_as_far_as_it_is(
     assert "train new seed 1: stopped; the same command resumes it" in text
     assert "unfinished" in text and "failed" not in text
     assert "translate base seed 1" in started and "translate base seed 1:" not in text
+
+
+def test_a_training_that_is_not_done_has_no_number(make: Callable[..., Any], tmp_path: Path) -> None:
+    """Its last validation is not its result, and a text without a record is not a translation."""
+    make(seeds=[1, 2, 3], scale="small")
+    (train,) = (tmp_path / "made" / "small" / "steps").glob("train-base-seed3-*")
+    record = json.loads((train / "step.json").read_bytes())
+    (train / "step.json").write_text(json.dumps({**record, "status": "running", "outputs": {}}))
+    plan, options = make(seeds=[1, 2, 3], scale="small", plan_only=True)
+    result = table_run.measure(plan, "table", options)
+    perplexity = result.measured["", "base", "ppl"]
+    assert [perplexity[seed].value for seed in (1, 2, 3)] == [7.5, 7.5, None]
+    assert perplexity[3].missing == "train base seed 3: stopped; the same command resumes it"
+    assert 3 not in result.facts["", "base"] and 3 in result.facts["", "new"]
+    (translate,) = (tmp_path / "made" / "small" / "steps").glob("translate-base-seed2-*")
+    (translate / "step.json").unlink()
+    plan, options = make(seeds=[1, 2, 3], scale="small", plan_only=True)
+    bleu = table_run.measure(plan, "table", options).measured["", "base", "bleu"][2]
+    assert (bleu.value, bleu.missing) == (None, "translate base seed 2: not run yet")
+
+
+def test_a_stopped_run_does_not_replace_a_table_that_has_more(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from phraseloom.reproduce import execute
+
+    _, target, _ = make(seeds=[1, 2], scale="small")
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    shutil.rmtree(tmp_path / "made" / "small" / "steps")
+
+    said: list[str] = []
+    spawn = execute.Execution._spawn
+
+    def then_stop(self: Any, step: Any, running: Any) -> None:
+        if step.name == "train":
+            os.kill(os.getpid(), signal.SIGTERM)
+        spawn(self, step, running)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(execute.Execution, "_spawn", then_stop)
+        plan, options = make(seeds=[3], scale="small", plan_only=True)
+        with pytest.raises(InterruptedRun):
+            reproduce(plan, "table", options, said.append)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+    assert any("stays as it was: it has 8 numbers that this stopped run lacks" in line for line in said)
+    _, target, _ = make(seeds=[3], scale="small")  # a run that ends replaces it
+    assert json.loads((target / "table.json").read_text())["seeds"] == [3]
+
+
+def test_the_reason_is_in_the_table_if_a_step_of_the_whole_table_fails(make: Callable[..., Any]) -> None:
+    steps = {
+        "data": {"each": "table", "run": ["fail", "no more cheese"]},
+        **{k: STEPS[k] for k in ("train", "translate")},
+    }
+    steps["train"] = {"run": [*STEPS["train"]["run"], "data.folder={data}"]}
+    _, target, _ = make(steps)
+    assert "\n* base: data: no more cheese\n" in (target / "table.md").read_text()
+
+
+def test_two_commands_write_one_table_one_after_the_other(make: Callable[..., Any]) -> None:
+    """The second waits while the first writes."""
+    import threading
+
+    from phraseloom.files import FolderLock
+
+    plan, options = make(plan_only=True)
+    lock = FolderLock(plan.steps.work / table_run.LOCKS / "table")
+    lock.__enter__()
+    threading.Timer(1.0, lock.__exit__, (None, None, None)).start()
+    _, target = reproduce(plan, "table", options, lambda _: None)
+    assert (target / "table.json").is_file()
+
+
+def test_a_folder_in_the_way_stops_no_other_row(make: Callable[..., Any], tmp_path: Path) -> None:
+    """Of a step whose record is lost; the others run, and `merge` leaves it out."""
+    make()
+    shutil.copytree(tmp_path / "made", tmp_path / "copy")
+    work = tmp_path / "made" / "tiny" / "steps"
+    (damaged,), (gone,) = work.glob("translate-base-seed1-*"), work.glob("translate-new-seed1-*")
+    (damaged / "step.json").unlink()
+    (damaged / "mine").write_text("keep me")
+    shutil.rmtree(gone)
+    result, _, said = make()
+    assert (damaged / "mine").read_text() == "keep me" and (gone / "out.txt").is_file()
+    assert result.numbers(("", "new", "bleu")) and not result.numbers(("", "base", "bleu"))
+    (reason,) = result.failures["", "base"]
+    assert "in the way" in reason and "move the folder away" in reason
+    assert any("FAILED: translate base seed 1" in line for line in said)
+    plan, options = make(plan_only=True)
+    lines: list[str] = []
+    assert table_run.merge(plan, tmp_path / "copy", options, lines.append) == 0
+    assert "left out: translate base seed 1" in lines[0] and (damaged / "mine").is_file()
+
+
+def test_at_the_scale_of_the_paper_a_single_step_is_refused_too(make: Callable[..., Any]) -> None:
+    plan, options = make(plan_only=True)
+    chosen = replace(options, scale="paper", step=plan.ordered[0].identity)
+    with pytest.raises(UsageError, match="scale paper only counts; --train-paper"):
+        table_run.run_step(plan, chosen, print)
+    assert table_run.run_step(plan, replace(chosen, train_paper=True), lambda _: None).state == "done"
 
 
 def test_chosen_rows(make: Callable[..., Any]) -> None:

@@ -197,7 +197,7 @@ def test_a_table_works_on_text_alone(place: Path, command: Callable[..., Any]) -
     code, out, _ = command("score", place / "table", place / "valid.en", place / "valid.de")
     assert (code, len(out)) == (0, 12)
     code, out, err = command("translate", place / "table", "--trees", place / "valid.trees", stdin=english)
-    assert (code, out) == (2, []) and "trees are given (--trees), but this model takes its phrases from: table" in err
+    assert (code, out) == (2, []) and "trees are given, but this model takes its phrases from: table" in err
 
 
 def test_a_model_of_trees_asks_for_them(place: Path, command: Callable[..., Any]) -> None:

@@ -167,8 +167,15 @@ def test_blocks_are_never_empty() -> None:
     assert list(read_blocks(io.BytesIO(b"\n"))) == [[""]]
 
 
-@pytest.mark.parametrize(("compress", "kind"), [(gzip.compress, "gzip"), (lzma.compress, "xz")])
-def test_compressed_data_is_no_text(compress: Callable[[bytes], bytes], kind: str) -> None:
+@pytest.mark.parametrize(
+    ("compress", "kind", "tool"),
+    [
+        (gzip.compress, "gzip", "zcat"),
+        (lzma.compress, "xz", "xzcat"),
+        (lambda _: b"\x28\xb5\x2f\xfd and more\n", "zstd", "zstdcat"),
+    ],
+)
+def test_compressed_data_is_no_text(compress: Callable[[bytes], bytes], kind: str, tool: str) -> None:
     with pytest.raises(DataError, match=f"this is {kind} data, not text") as caught:
         list(read_stream(io.BytesIO(compress(b"one\ntwo\n" * 50))))
-    assert caught.value.file == "stdin" and "zcat" in str(caught.value.hint)
+    assert caught.value.file == "stdin" and f"({tool} < FILE > TEXT)" in str(caught.value.hint)

@@ -31,6 +31,7 @@ from phraseloom.decoding.alignment import (
     word_units,
     word_weights,
 )
+from phraseloom.decoding.long_lines import CroppedLines
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import sha256_file
@@ -116,9 +117,11 @@ def measure(
     *,
     trees: Sequence[str] | None = None,
     files: Files = ("source", "target"),
+    cropped: CroppedLines | None = None,
 ) -> list[MeasuredAlignment]:
     """The score of every layer, head (the mean of all, their maximum, each head) and method, in this order.
 
+    `cropped` counts the pairs longer than the model's limits, whose gold links beyond them count as missed.
     Raises as `align_pairs`, and DataError if the numbers of gold alignments and pairs differ.
     """
     if len(gold) != len(sources):
@@ -128,6 +131,8 @@ def measure(
     counts = [np.zeros((len(gold), 2 + s.heads, len(METHODS), 3), np.int64) for s in structures]
     pairs = _pairs(translator, sources, targets, trees, files, 1)
     for n, (pair, truth) in enumerate(zip(pairs, gold, strict=True)):
+        if cropped is not None:
+            cropped.note(pair is not None and pair[3])
         if pair is None:
             continue
         layers, source, target, _ = pair

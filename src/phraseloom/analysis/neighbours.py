@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from phraseloom.errors import ModelError, UsageError
+from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.models.store import load_model
 from phraseloom.outputs.topk import best_columns
 from phraseloom.text.tokenizer import Side
@@ -93,6 +93,9 @@ def load_embeddings(path: str | Path, side: SideName) -> Embeddings:
     return Embeddings(str(path), getattr(tokenizer, side), embedding.weight.detach().clone())
 
 
+TEXT = "text"  # the name of the text in messages
+
+
 def frequencies(side: Side, lines: Iterable[str]) -> np.ndarray:
     """The count of each id in raw lines."""
     total, remaining = np.zeros(len(side.vocabulary), np.int64), iter(lines)
@@ -108,7 +111,7 @@ def compare(
     """The `count` neighbours of the `tokens` most frequent pieces of a text, in one model or two.
 
     The tokenizer of the first model cuts the text; without a text the first pieces of its vocabulary are used. Raises
-    UsageError for too few pieces, ModelError for a matrix that is not finite.
+    UsageError for too few pieces, DataError for a text that has none of them, ModelError for a matrix that is not finite.
     """
     ids_VM, zero = _common(models)
     candidates = len(ids_VM)
@@ -119,7 +122,7 @@ def compare(
     order = np.arange(candidates) if counts is None else np.argsort(-counts, kind="stable")
     rows = order if counts is None else order[counts[order] > 0]
     if not len(rows):
-        raise UsageError("the text has none of the pieces")
+        raise DataError("the text has none of the pieces", file=TEXT, hint="give raw text of the language of this side")
     chosen = torch.from_numpy(rows[:tokens])
     vectors = [model.vectors_VD[torch.from_numpy(ids)] for model, ids in zip(models, ids_VM.T, strict=True)]
     neighbours = [nearest(vectors_VD, chosen, count) for vectors_VD in vectors]

@@ -321,4 +321,6 @@ def _read(path: str) -> list[str]:
     for count, what in ((report.bom, "byte order mark"), (report.crlf, "CRLF line ends")):
         if count:
             note("evaluate", f"{path}: read without its {what}" + (f" ({count})" if count > 1 else ""))
+    if report.nul:
+        note("evaluate", f"{path}: {plural(report.nul, 'line')} with NUL (first: line {report.first['nul']})")
     return lines

@@ -176,7 +176,7 @@ def _of_lines(model: Path, source: Path | None, *, device: str, options: dict[st
             yield [(score, None if score.cropped else line) for score, line in zip(scores, lines, strict=True)]
 
     def warnings() -> list[str]:
-        return cropped.warnings(generator.config) + report.warnings()
+        return cropped.warnings(generator.config) + report.warnings("stdin" if source is None else source)
 
     return ScoredText(run(), generator.side.vocabulary.piece(UNK), warnings)
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from phraseloom import files
-from phraseloom.errors import InterruptedRun, PhraseloomError, UsageError, escape_controls
+from phraseloom.errors import FileProblem, InterruptedRun, PhraseloomError, UsageError, escape_controls
 from phraseloom.parent import PARENT
 from phraseloom.replace import move_own, remove_marked, remove_own
 from phraseloom.reproduce.lease import StepLease
@@ -180,12 +180,16 @@ class Execution:
 
     def _launch_leased(self, step: Step, lease: StepLease) -> None:
         old = self.records[step.identity]
+        try:
+            if not step.trains:
+                remove_marked(step.folder, RECORD)
+            elif old.state == "changed":
+                _put_aside(step.folder)
+        except FileProblem as error:  # something else is in the way of this step, and of no other
+            self._refuse(step, str(error))
+            return
         if old.state == "changed":
             old = Record("new", {})
-            if step.trains:
-                _put_aside(step.folder)
-        if not step.trains:
-            remove_marked(step.folder, RECORD)
         files.disk.mkdir(step.folder)
         began = datetime.now(UTC).isoformat(timespec="seconds")
         inputs = noted(step, [self._need(need).content.get("inputs", {}) for need in step.needs])
@@ -214,6 +218,15 @@ class Execution:
             self._ended(step, content, 1, 0.0, problem)
             return
         self._running[step.identity] = running
+
+    def _refuse(self, step: Step, message: str) -> None:
+        """Count a step as failed that cannot start. Its folder is left as it is, without a record."""
+        record = Record("failed", {"message": message})
+        if self.ended is not None:
+            self.ended(step, record)
+        self._lost.add(step.identity)
+        self.records[step.identity] = record
+        self.say(f"    FAILED: {step.title}: {message}")
 
     def _spawn(self, step: Step, running: _Running) -> None:
         log = files.disk.open(step.folder / LOG, "ab")

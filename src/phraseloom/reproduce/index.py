@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ these two runs, not about training. Not learned: the baseline is below the floor
 that every part works, and says nothing about a claim. Minutes: training time, on the machine that the table names. Tables
 share trainings; each table counts its trainings once. Sentences: whether what the sentences contribute to each number is
 stored, so that anybody can recompute the intervals (`reproduce --recompute`)."""
+
+
+PRECISION = re.compile(r"All trainings in (fp32|bf16) \(--precision\)")  # what --precision adds to the scale
 
 
 def write_index(folder: str | Path, recipes: Path | None = None) -> Path:
@@ -105,6 +109,9 @@ def _command(content: Content) -> str:
     if any(text.endswith("(--rows)") for text in content["left_out"]):
         some = [row for row in content["rows"] if _state(row) != "not run"]
         words += ["--rows", ",".join(f"{row['task']}/{row['row']}".strip("/") for row in some)]
+    says = content.get("definition", {}).get("scales", {}).get(content["scale"], {}).get("says") or ""
+    if precision := PRECISION.search(says):
+        words += ["--precision", precision[1]]
     return " ".join(words + (["--data-root", "corpora"] if content["scale"] != SCALES[0] else []))
 
 

@@ -13,9 +13,11 @@ A training resumes, unless what it reads has changed.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -81,6 +83,8 @@ def read_record(step: Step) -> Record:
         return Record("new", {})
     if not isinstance(content, dict) or content.get("identity") != step.identity or content.get("format") != 1:
         return Record("new", {})
+    if not _is_sound(content):
+        return Record("new", {})
     status = content.get("status")
     different: dict[str, str] = {}
     if status == "done" or step.trains:
@@ -93,6 +97,20 @@ def read_record(step: Step) -> Record:
     if status != "done" or not _is_complete(step.folder, content.get("outputs")):
         return Record("stopped", content)
     return Record("done", content)
+
+
+def _is_sound(content: Mapping[str, Any]) -> bool:
+    """Whether the values that are computed with have their types; old records lack some of them."""
+    attempts = content.get("attempts", [])
+    if not isinstance(attempts, list) or not all(isinstance(attempt, dict) for attempt in attempts):
+        return False
+    times = [content.get("seconds", 0.0), *(attempt.get("seconds") or 0.0 for attempt in attempts)]
+    return (
+        all(isinstance(t, int | float) and not isinstance(t, bool) and math.isfinite(t) for t in times)
+        and isinstance(content.get("machine", {}), dict)
+        and isinstance(content.get("inputs", {}), dict)
+        and isinstance(content.get("message", ""), str)
+    )
 
 
 def _repeated(step: Step, known: object) -> dict[str, str]:
@@ -173,13 +191,13 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
 
 
 def _closed(step: Step, attempts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The attempts; one that was killed, and so has no time, lasted until the last line of its log."""
+    """The attempts; one that was killed, and so has no time, lasted until the last line of its log, or now if that is later."""
     closed = []
     for attempt in attempts:
         seconds = attempt.get("seconds")
         if seconds is None:
             try:
-                ended = (step.folder / LOG).stat().st_mtime
+                ended = min((step.folder / LOG).stat().st_mtime, time.time())  # clocks of two machines may differ
                 seconds = round(max(0.0, ended - datetime.fromisoformat(attempt["began"]).timestamp()), 3)
             except (OSError, KeyError, TypeError, ValueError):
                 seconds = 0.0

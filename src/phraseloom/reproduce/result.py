@@ -142,7 +142,7 @@ def collect(
         for seed in seeds:
             place = StepScope(task, row, seed)
             own = steps.steps_of(row, task, seed)
-            _note_failures(result, (task, row), own, records, steps.portable)
+            _note_failures(result, (task, row), in_order(own), records, steps.portable)
             result.versions |= {str(records[s.identity].content.get("phraseloom", __version__)) for s in own}
             result.commits = result.commits.union(*(records[s.identity].commits for s in own))
             stale = any(records[s.identity].state == "changed" for s in in_order(own) if s.identity in records)
@@ -150,7 +150,7 @@ def collect(
                 r.content["machine"] for s in own if s.trains and "machine" in (r := records[s.identity]).content
             ]
             trained = None if stale else next((s for s in own if s.trains and s.name == "train"), None)
-            if trained is not None and (trained.folder / "run").is_dir():
+            if trained is not None and records[trained.identity].state == "done":
                 facts, curves = _facts(trained.folder / "run")
                 result.facts.setdefault((task, row), {})[seed] = facts
                 if curves:
@@ -159,7 +159,11 @@ def collect(
                 measured = meter.measure(metric, place)
                 if measured is None:
                     continue
-                measured = MeasuredValue(None, STALE) if stale else measured
+                open_ = next((s for s in steps.read_by(metric, place) if records[s.identity].state != "done"), None)
+                if stale:
+                    measured = MeasuredValue(None, STALE)
+                elif open_ is not None:  # such as a training that was stopped: its last validation is not its result
+                    measured = MeasuredValue(None, f"{open_.title}: {NOT_DONE[records[open_.identity].state]}")
                 measured = replace(measured, missing=steps.portable(measured.missing))
                 result.measured.setdefault((task, row, key), {})[seed] = measured
     if machines:

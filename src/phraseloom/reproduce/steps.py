@@ -35,7 +35,7 @@ from phraseloom.config import read_yaml
 from phraseloom.errors import ConfigError, PhraseloomError
 from phraseloom.files import read_json, sha256_file
 from phraseloom.recipe import AnyRecipe, base_of, load_recipe, over_base
-from phraseloom.reproduce.table import RECORD, Scale, ScaleConfig, StepConfig, TableConfig
+from phraseloom.reproduce.table import RECORD, MetricConfig, Scale, ScaleConfig, StepConfig, TableConfig
 
 ROOT = "{root}"
 BELOW = re.compile(r"\{root\}/([^\s,'\"\]}]+)")
@@ -266,10 +266,16 @@ class Steps:
         names = [n for n, config in self.config.steps.items() if config.each == "seed" and applies(config, row)]
         steps = [self.step(name, place) for name in names]
         for metric in self.table.metrics_at(self.scale).values():
-            with contextlib.suppress(ConfigError):  # a step that this row does not have: it has no such number
-                for text in metric.reads:
-                    self._filler(place, steps)(text)
+            steps += self.read_by(metric, place)
         return list(dict.fromkeys(steps))
+
+    def read_by(self, metric: MetricConfig, place: StepScope) -> list[Step]:
+        """The steps whose files a metric reads. A step that the row does not have is left out: it has no such number."""
+        steps: list[Step] = []
+        with contextlib.suppress(ConfigError):
+            for text in metric.reads:
+                self._filler(place, steps)(text)
+        return steps
 
     def fill(self, text: str, place: StepScope) -> str:
         """`text` with its names filled in."""

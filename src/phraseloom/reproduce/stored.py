@@ -101,7 +101,11 @@ def judged_table(path: Path, recipes: Path | None) -> Mapping[str, Any]:
     new, old = definition(current), content.get("definition")
     if not isinstance(old, dict):
         return content
-    if all(new.get(key) == old.get(key) for key in ("claims", "floor")) and _judged(new) == _judged(old):
+    try:
+        same = all(new.get(key) == old.get(key) for key in ("claims", "floor")) and _judged(new) == _judged(old)
+    except (TypeError, AttributeError) as error:
+        raise CorruptError(f"not a complete table ({type(error).__name__})", file=path) from error
+    if same:
         return content
     return {**as_json(read_result(path.parent, recipes)), "sentences": content.get("sentences")}
 
@@ -125,7 +129,9 @@ def _with_claims_of(current: TableConfig, stored: TableConfig, scale: Scale) -> 
     new, old = definition(current), definition(stored)
     floors = (floor.metric for floor in current.floors)
     metrics = {*floors, *(name for claim in current.claims for name in (claim.metric, claim.than_metric))}
+    metrics |= {name for row in current.rows for task in current.tasks_of(row) for name in current.paper_of(row, task)}
     rows = {row for claim in current.claims for row in claim.rows}
+    rows |= {config.shares for config in current.rows.values() if config.shares is not None}
     for key, needed in (("metrics", metrics), ("rows", rows), ("tasks", set(current.tasks))):
         there = old.get(key, {})
         old[key] = {k: there.get(k, v) for k, v in new.get(key, {}).items() if k in there or k in needed} | there
@@ -234,6 +240,30 @@ def take_rows(result: Result, stored: Result) -> list[tuple[str, str]]:
         result.commits |= stored.commits
     compare(result)
     return list(taken)
+
+
+def measured_cells(result: Result) -> set[tuple[str, ...]]:
+    """Task, row, metric and seed of every number of a result."""
+    return {
+        (*cell, str(seed))
+        for cell, seeds in result.measured.items()
+        for seed, measured in seeds.items()
+        if measured.value is not None
+    }
+
+
+def stored_cells(path: Path) -> set[tuple[str, ...]]:
+    """Task, row, metric and seed of every number of a table.json; none if it is not readable."""
+    try:
+        return {
+            (row["task"], row["row"], metric, seed)
+            for row in read_table(path)["rows"]
+            for metric, entry in row["metrics"].items()
+            for seed, value in entry["seeds"].items()
+            if value is not None
+        }
+    except (PhraseloomError, KeyError, TypeError, AttributeError):
+        return set()
 
 
 def _seeds(result: Result) -> dict[tuple[str, str], set[int]]:

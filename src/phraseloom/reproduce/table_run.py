@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from phraseloom import files
-from phraseloom.errors import FileProblem, UsageError
+from phraseloom.errors import FileProblem, UsageError, plural
 from phraseloom.replace import check_parent, move_own, remove_marked, remove_own, system_errors
 from phraseloom.reproduce.budget import draw_budget
 from phraseloom.reproduce.cluster import ClusterExecution
@@ -20,9 +20,9 @@ from phraseloom.reproduce.plan import Plan, Speed, choose, make_plan, render, sp
 from phraseloom.reproduce.records import RECORD, Record, read_record
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import DIGITS, Step, Steps, in_order
-from phraseloom.reproduce.stored import read_rows, take_rows
+from phraseloom.reproduce.stored import measured_cells, read_rows, stored_cells, take_rows
 from phraseloom.reproduce.table import Scale, find_table, load_table
-from phraseloom.reproduce.writing import BUDGET, PICTURE, check_place, draw, write
+from phraseloom.reproduce.writing import BUDGET, JSON, PICTURE, check_place, draw, write
 
 STEPS, JOBS, LOCKS, ASIDE = "steps", ".jobs", ".locks", ".merge"
 PAPER_GPU = "A100"
@@ -139,16 +139,23 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
     with system_errors(options.folder):
         files.disk.mkdir(plan.steps.work)
         execution = _execution(plan, plan.ordered, options, say)
+        ended = False
         try:
             if options.trains:
                 execution.run()
+            ended = True
         finally:
             plan.records.update(execution.records)
             result = measure(plan, target.name, options, stored)
-            with files.FolderLock(plan.steps.work / LOCKS / target.name):  # not in the folder, which has the table only
-                pictures = [PICTURE] if draw(result, target / PICTURE) else []
-                pictures += [BUDGET] if draw_budget(result, target / BUDGET) else []
-                write(result, target, pictures=pictures)
+            lock = plan.steps.work / LOCKS / target.name  # not in the folder, which has the table only
+            with files.FolderLock(lock, wait=True):
+                if ended or not (lost := sorted(stored_cells(target / JSON) - measured_cells(result))):
+                    pictures = [PICTURE] if draw(result, target / PICTURE) else []
+                    pictures += [BUDGET] if draw_budget(result, target / BUDGET) else []
+                    write(result, target, pictures=pictures)
+                else:
+                    numbers = plural(len(lost), "number")
+                    say(f"{target / JSON} stays as it was: it has {numbers} that this stopped run lacks")
     return result, target
 
 
@@ -162,7 +169,11 @@ def _execution(plan: Plan, steps: Sequence[Step], options: TableOptions, say: Sa
 
 
 def run_step(plan: Plan, options: TableOptions, say: Say) -> Record:
-    """Run the step whose identity begins with `options.step`, and no other. Raises UsageError if its needs are not done."""
+    """Run the step whose identity begins with `options.step`, and no other. Raises UsageError if its needs are not done, and at
+    scale paper without `train_paper`.
+    """
+    if not options.trains:
+        raise UsageError("scale paper only counts", hint="--train-paper runs its steps")
     matches = [step for step in plan.ordered if step.identity.startswith(options.step or "-")]
     if len(matches) != 1:
         problem = "no step" if not matches else "more than one step"
@@ -195,21 +206,32 @@ def merge(plan: Plan, other: Path, options: TableOptions, say: Say) -> int:
             if not lease.take():
                 say(f"left out: another command runs {step.title}")
                 break
-            aside = plan.steps.work / ASIDE / step.identity[:DIGITS]
             try:
-                remove_own(aside)
-                shutil.copytree(folder, aside, symlinks=True)
-                remove_marked(step.folder, RECORD)
-                move_own(aside, step.folder)
-            except shutil.Error as error:
-                raise FileProblem(f"cannot copy a step: {error.args[0][0][2]}", file=folder) from error
+                copied = _copy_step(folder, step, plan.steps.work / ASIDE / step.identity[:DIGITS], say)
             finally:
-                remove_own(aside)
                 lease.release()
-            say(f"copied: {step.title}")
-            count += 1
+            count += copied
             break
     return count
+
+
+def _copy_step(folder: Path, step: Step, aside: Path, say: Say) -> bool:
+    """Copy the folder of a finished step, by way of `aside`. False if something else is in the way, which is printed."""
+    try:
+        remove_own(aside)
+        shutil.copytree(folder, aside, symlinks=True)
+        try:
+            remove_marked(step.folder, RECORD)
+        except FileProblem as error:
+            say(f"left out: {step.title}: {error}")
+            return False
+        move_own(aside, step.folder)
+    except shutil.Error as error:
+        raise FileProblem(f"cannot copy a step: {error.args[0][0][2]}", file=folder) from error
+    finally:
+        remove_own(aside)
+    say(f"copied: {step.title}")
+    return True
 
 
 def plan_data(plan: Plan, options: TableOptions) -> dict[str, Any]:

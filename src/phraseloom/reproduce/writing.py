@@ -50,6 +50,8 @@ def read_table(path: Path) -> Content:
     content = read_json(path, "table")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CorruptError(f"not a table of format {FORMAT}", file=path, hint="reproduce writes it anew")
+    if not isinstance(content.get("table"), str):
+        raise CorruptError("not a whole table (no name)", file=path, hint="reproduce writes it anew")
     return content
 
 

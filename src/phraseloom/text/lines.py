@@ -274,7 +274,8 @@ def _line_of(text: str, what: str, report: LineReport) -> int:
 def _refuse_compressed(region: bytes, name: str | Path) -> None:
     kind = next((kind for magic, kind in _COMPRESSED.items() if region.startswith(magic)), None)
     if kind is not None:
-        hint = "decompress it first (zcat FILE | phraseloom …); a file whose name ends in .gz or .xz is decompressed"
+        tool = {"gzip": "zcat", "xz": "xzcat", "zstd": "zstdcat"}[kind]
+        hint = f"decompress it first ({tool} < FILE > TEXT); a file whose name ends in .gz or .xz is decompressed"
         raise DataError(f"this is {kind} data, not text", file=name, hint=hint)
 
 

@@ -169,6 +169,7 @@ def _select(
 ) -> None:
     """Print the best settings on gold links and write the best of them into the model folder."""
     from phraseloom.analysis.alignment import measure, ranked, remember
+    from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.decoding.translator import Translator
     from phraseloom.report.markup import terminal
 
@@ -179,10 +180,21 @@ def _select(
     translator = Translator.from_pretrained(model, device=device, **options)
     warn_without_tag("align", {model: translator})
     text = read_gold_text(*files, form, [translator.tokenizer])
+    cropped = CroppedLines("pair")
     with naming("trees", trees):
         settings = ranked(
-            measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))
+            measure(
+                translator,
+                text.sources,
+                text.targets,
+                text.gold,
+                trees=text.trees,
+                files=(source, target),
+                cropped=cropped,
+            )
         )
+    for warning in cropped.warnings(translator.config):
+        warn("align", f"{warning}; gold links there count as missed")
     rows = [_row(setting) for setting in settings[:SHOWN]]
     print(f"{plural(len(text.gold), 'sentence')}, {len(settings):,} settings; the best:\n")
     print(terminal(["layer", "head", "method", "AER", "precision", "recall", "links"], rows))

@@ -24,6 +24,7 @@ from phraseloom.cli.options import (
 )
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
+from phraseloom.cli.streams import warn
 from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
 from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
@@ -83,7 +84,7 @@ def command(
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
-    text, measured = _measure(models, (source, target, gold, trees), form, device, options)
+    text, measured, cropped = _measure(models, (source, target, gold, trees), form, device, options)
     print("\n".join(_tables(measured, method, heads, len(text.gold))))
     if json is not None:
         from phraseloom import results
@@ -93,7 +94,7 @@ def command(
             {"model": name, "settings": [plain(m.as_dict(), by_sentence) for m in of_model]}
             for name, of_model in measured.items()
         ]
-        results.write(json, results.AlignmentResult.model_validate({**files, "systems": systems}))
+        results.write(json, results.AlignmentResult.model_validate({**files, "systems": systems, "cropped": cropped}))
     if plot is not None:
         _draw(measured, method, heads, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
 
@@ -104,11 +105,14 @@ def _measure(
     form: GoldForm,
     device: str,
     options: dict[str, Any],
-) -> tuple[GoldText, dict[str, list[MeasuredAlignment]]]:
-    """The text, and the scores of every model on it; all models are loaded first."""
+) -> tuple[GoldText, dict[str, list[MeasuredAlignment]], dict[str, int]]:
+    """The text, and the scores and cropped pairs of every model on it; all models are loaded first. Print warnings about the
+    cropped pairs.
+    """
     from phraseloom.analysis.alignment import measure
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.cli.analyse.models import load_models, warn_without_readers
+    from phraseloom.decoding.long_lines import CroppedLines
 
     source, target, _, trees = files
     translators, readers = load_models(models, device, trees=trees is not None, **options)
@@ -116,14 +120,24 @@ def _measure(
         cross_structures(translator.model)
     warn_without_readers(trees is not None, readers)
     text = read_gold_text(*files, form, [t.tokenizer for t in translators.values()])
-    result = {}
+    result, cropped = {}, {}
     for name, translator in translators.items():
+        counted = CroppedLines("pair")
         with naming("trees", trees):
             of_sources = text.trees if name in readers else None
             result[name] = measure(
-                translator, text.sources, text.targets, text.gold, trees=of_sources, files=(source, target)
+                translator,
+                text.sources,
+                text.targets,
+                text.gold,
+                trees=of_sources,
+                files=(source, target),
+                cropped=counted,
             )
-    return text, result
+        for warning in counted.warnings(translator.config):
+            warn("analyse", f"{name}: {warning}; gold links there count as missed")
+        cropped[name] = counted.cropped
+    return text, result, cropped
 
 
 def _tables(

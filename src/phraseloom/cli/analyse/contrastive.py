@@ -200,7 +200,7 @@ def command(
         items = with_positions(items)
     measured = any(item.distance is not None for item in items)
     kind = None if not measured else "given" if estimate_distance is None else estimate_distance
-    _can_draw(plot, measured)
+    _can_draw(plot, items)
     judged = _judge(models, items, device, options)
     groups = contrastive_report(items, judged, upper_edges, by_sentence=by_sentence)
     cropped = {name: of_model.cropped for name, of_model in judged.items()}
@@ -225,19 +225,21 @@ def _draw(result: ContrastiveResult, output: Path) -> None:
     part = contrastive(result, "", "")
     names = last_parts([system.name for system in part.systems])
     charts = by_distance(part, {system: i for i, system in enumerate(names)})
-    if len(charts) > MOST_CHARTS:
-        raise UsageError(f"{len(charts)} categories have distances, a picture holds {MOST_CHARTS}")
     renamed = [replace(c, series=[replace(s, name=names[s.name]) for s in c.series]) for c in charts]
     title = "Contrastive accuracy by distance"
     draw(renamed, output, title=title, note="95 % intervals (Wilson)", columns=1 if len(charts) == 1 else 2)
 
 
-def _can_draw(plot: Path | None, measured: bool) -> None:
+def _can_draw(plot: Path | None, items: Sequence[Item]) -> None:
     """Refuse a plot that would fail at the end, before the models run."""
     if plot is not None:
         from phraseloom.report.charts.picture import can_draw
 
-        if not measured:
+        categories = {item.category for item in items if item.distance is not None}
+        if len(categories) > MOST_CHARTS:
+            hint = "give the items of fewer categories, or leave --plot out: the table has them all"
+            raise UsageError(f"{len(categories)} categories have distances, a picture holds {MOST_CHARTS}", hint=hint)
+        if not categories:
             hint = "--distances gives them, --estimate-distance position estimates them"
             raise UsageError("--plot draws accuracy by distance, and no item has one", hint=hint)
         can_draw(plot)

@@ -10,6 +10,7 @@ import typer
 
 from phraseloom.cli.options import once
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.parallel import naming
 from phraseloom.errors import UsageError, plural
 from phraseloom.text.lines import read_lines
 
@@ -58,11 +59,12 @@ def command(
         from phraseloom.report.charts.picture import can_draw
 
         can_draw(plot)
-    from phraseloom.analysis.neighbours import compare, load_embeddings
+    from phraseloom.analysis.neighbours import TEXT, compare, load_embeddings
 
     lines = None if text is None else list(read_lines(text, invalid="stop"))
     embeddings = [load_embeddings(path, side) for path in models]
-    result = compare(embeddings, tokens=tokens, count=neighbours, lines=lines)
+    with naming(TEXT, text):
+        result = compare(embeddings, tokens=tokens, count=neighbours, lines=lines)
     print("\n".join(_text(result, side, "the vocabulary" if text is None else str(text))))
     if json is not None:
         from phraseloom import results
