@@ -256,6 +256,10 @@ def test_a_path_in_an_override_is_taken_as_it_is(path: str) -> None:
         ("{kind: x} # y", {"kind": "x"}),
         ("'a # b'", "a # b"),
         ("# no", None),
+        ("5 # five", 5),
+        ("true # x", True),
+        ("a #b", "a #b"),
+        ("a#b", "a#b"),
     ],
 )
 def test_other_values_of_overrides_are_yaml(text: str, parsed: object) -> None:

@@ -298,8 +298,8 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], Places]:
     return value, places
 
 
-AS_IT_IS = re.compile(r"(?:/|\.{1,2}/|~/)|[^'\"\[{#].*\s#")
-"""Values of overrides that are not read as YAML: paths, and text with what would begin a comment."""
+PATH = re.compile(r"(?:/|\.{1,2}/|~/)")
+"""How values of overrides begin that are paths, and not read as YAML."""
 
 
 def set_override(
@@ -310,7 +310,7 @@ def set_override(
 ) -> KeyPath:
     """Apply `key.sub=value` (value in YAML) to nested plain data; return the path that was set.
 
-    A path (/…, ./…, ../…, ~/…) is taken as it is, and so is text with ` #`, which would begin a comment.
+    A path (/…, ./…, ../…, ~/…) is taken as it is, and text without quotes has no comment, so that ` #` may be in it.
     A new `kind` clears its mapping, as in `merge`: the other keys belong to another variant. Items of lists are named by
     their number, from 0, and must exist. `expand`: one word at a path as a mapping, None if it is none. `kinds`: those of
     mappings that name none. Raises ConfigError, also for a key below a word that is no mapping: the word would be lost.
@@ -324,9 +324,11 @@ def set_override(
         dots = re.sub(r"\[\s*(\d+)\s*\]", r".\1", name)
         raise place.problem(f"{brackets[0]} is not how an item of a list is named here", hint=f"write {dots}={raw}")
     try:
-        parsed = raw if AS_IT_IS.match(raw) else parse_yaml(raw)[0]
+        parsed = raw if PATH.match(raw) else parse_yaml(raw)[0]
     except ConfigError as error:
         raise place.problem(error.what, hint=error.hint) from error
+    if isinstance(parsed, str) and " #" in raw and raw.lstrip()[:1] not in ("'", '"'):
+        parsed = raw.strip()
     target: Any = value
     path: KeyPath = ()
     for step in steps[:-1]:

@@ -321,11 +321,9 @@ def swap(new: Path, target: Path, old: Path) -> None:
     files.disk.fsync_folder(target.parent)
 
 
-def remove_marked(folder: Path, *marks: str) -> None:
-    """Remove a folder that has one of the files `marks` or is empty; do nothing if there is none.
-
-    The marks are removed last, in order, so that an interrupted removal still leaves one. Raises FileProblem for a link, a
-    file, a folder without a mark, and the current folder; OSError.
+def check_marked(folder: Path, *marks: str) -> None:
+    """Check that `remove_marked` may remove a folder. Raises FileProblem for a link, a file, a folder without a mark, and the
+    current folder.
     """
     if not os.path.lexists(folder):
         return
@@ -340,6 +338,17 @@ def remove_marked(folder: Path, *marks: str) -> None:
     current, real = Path.cwd(), folder.resolve()
     if real == current or real in current.parents:
         raise FileProblem("the current folder cannot be removed", file=folder, hint="change to another folder")
+
+
+def remove_marked(folder: Path, *marks: str) -> None:
+    """Remove a folder that has one of the files `marks` or is empty; do nothing if there is none.
+
+    The marks are removed last, in order, so that an interrupted removal still leaves one. Raises as `check_marked`; OSError.
+    """
+    check_marked(folder, *marks)
+    if not os.path.lexists(folder):
+        return
+    inside, known = sorted(folder.iterdir()), [folder / mark for mark in marks if _is_plain(folder / mark)]
     for path in (*(path for path in inside if path not in known), *known):
         remove_own(path)
     folder.rmdir()

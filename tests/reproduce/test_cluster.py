@@ -96,6 +96,19 @@ def test_a_step_that_fails_is_tried_twice_and_stops_only_what_needs_it(tmp_path:
     assert records[steps[1].identity].state == "done"
 
 
+def test_a_folder_in_the_way_is_a_failure_without_a_job(tmp_path: Path) -> None:
+    steps = both(tmp_path, CHAIN, "translate")
+    other = both(tmp_path, {**CHAIN, "more": {"run": ["translate", "{row}"], "stdout": "x"}}, "more")
+    steps[0].folder.mkdir(parents=True)
+    (steps[0].folder / "mine").write_text("keep me")
+    run = execution(tmp_path, [steps[0], other[1]])
+    records = run.run()
+    record = records[steps[0].identity]
+    assert record.state == "failed" and "in the way, and not made by phraseloom" in record.message
+    assert records[other[1].identity].state == "done" and (steps[0].folder / "mine").is_file()
+    assert not any("translate" in line for line in run.lines if line.startswith("job"))  # type: ignore[attr-defined]
+
+
 def test_a_signal_reaches_the_training_in_the_job_which_saves(tmp_path: Path) -> None:
     write_recipe(tmp_path)
     train = {"train": {"run": ["train", "{recipe}", "--run", "{here}/run", "wait=yes"]}}

@@ -359,7 +359,8 @@ def test_a_record_that_is_not_ours_counts_as_none(tmp_path: Path, damage: bytes)
 @pytest.mark.parametrize(
     ("key", "value"),
     [("seconds", None), ("seconds", "a"), ("seconds", float("inf")), ("machine", None), ("attempts", None), ("attempts", [1]),
-     ("attempts", [{"seconds": "x"}]), ("inputs", 1), ("message", 7)],
+     ("attempts", [{"seconds": "x"}]), ("attempts", [{"seconds": ""}]), ("inputs", 1), ("message", 7), ("seconds", 10**400),
+     ("seconds", -1), ("seconds", True), ("outputs", {"out.txt": 7})],
 )  # fmt: skip
 def test_a_record_with_a_value_of_another_type_counts_as_none(tmp_path: Path, key: str, value: Any) -> None:
     step = one(make_steps(tmp_path, CHAIN), "translate")

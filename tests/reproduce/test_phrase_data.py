@@ -24,7 +24,7 @@ from phraseloom.cli.main import run
 from phraseloom.config import validate
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.survey import locate
-from phraseloom.errors import ConfigError, DataError, PhraseloomError, UsageError
+from phraseloom.errors import ConfigError, DataError, FileProblem, PhraseloomError, UsageError
 from phraseloom.models.store import load_model
 from phraseloom.options.data import DataConfig, TargetPhrasesConfig
 from phraseloom.options.text import VectorTraining
@@ -545,6 +545,23 @@ def test_a_step_that_fails_is_one_message_and_no_other_step_is_tried(
     assert [line.split(":")[0] for line in said] == [
         "[1/28] source_train_text", "    done in 0 s", "[2/28] source_train",
     ]  # fmt: skip
+
+
+def test_a_folder_in_the_way_of_a_step_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is that of the folder; there is no log of such a step."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    program = (sys.executable, "-c", "import sys; sys.exit('it broke')")
+    with pytest.raises(DataError):
+        make_phrase_data(data_of(), say=lambda _: None, program=program)
+    (step,) = (tmp_path / "dataset.phrases" / "steps").glob("source_train-*")
+    (step / "step.json").unlink()
+    (step / "mine").write_text("keep me")
+    with pytest.raises(
+        FileProblem, match=r"in the way, and not made by phraseloom \(no step.json there\); move the folder away$"
+    ):
+        make_phrase_data(data_of(), say=lambda _: None, program=program)
+    assert (step / "mine").is_file()
 
 
 def phraseless(folder: Path, recipe: dict[str, Any]) -> str:

@@ -177,6 +177,9 @@ def test_a_metric_and_a_shared_row_that_the_definition_has_gained(tmp_path: Path
     (tmp_path / "tables" / "009-table1.yaml").write_text(json.dumps(now))
     content = judged_table(path, tmp_path)
     assert [row["row"] for row in content["rows"]] == ["base", "a", "b"]
+    now["rows"] |= {"c": {"label": "c"}, "d": {"label": "d", "shares": "c"}}  # nothing stored needs these
+    (tmp_path / "tables" / "009-table1.yaml").write_text(json.dumps(now))
+    assert [row["row"] for row in judged_table(path, tmp_path)["rows"]] == ["base", "a", "b"]
     assert content["rows"][1]["paper"] == {"bleu": 30.0, "chrf": 50.0}
     assert "chrf" not in content["rows"][1]["metrics"]
 

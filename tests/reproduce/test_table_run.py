@@ -377,6 +377,11 @@ def test_no_path_of_the_machine_is_in_a_table(make: Callable[..., Any], tmp_path
     written = (target / "table.json").read_text()
     assert "translate base seed 1: failed" in written
     assert str(tmp_path) not in written + (target / "table.md").read_text()
+    odd = {"odd": {"kind": "json", "title": "odd", "file": "{data}/ref", "at": "x"}}  # the file is no JSON
+    _, target, _ = make(metrics=odd, seeds=[1, 2])
+    written = (target / "table.json").read_text()
+    assert re.search(r'"steps/data-\w+/ref', written)
+    assert str(tmp_path) not in written + (target / "table.md").read_text()
 
 
 def test_the_machine_is_that_of_the_trainings(make: Callable[..., Any], tmp_path: Path) -> None:
@@ -481,9 +486,49 @@ def test_a_stopped_run_does_not_replace_a_table_that_has_more(
         with pytest.raises(InterruptedRun):
             reproduce(plan, "table", options, said.append)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
-    assert any("stays as it was: it has 8 numbers that this stopped run lacks" in line for line in said)
-    _, target, _ = make(seeds=[3], scale="small")  # a run that ends replaces it
+    assert any("stays as it was: it has 8 numbers that this run lacks" in line for line in said)
+    broken = {
+        **STEPS,
+        "translate": {"run": ["fail", "no luck"], "stdout": "out.txt"},
+        "train": {"run": ["fail", "none"]},
+    }
+    _, _, said = make(broken, seeds=[1, 2], scale="small")  # it ends, without a single number
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+    assert any("stays as it was" in line for line in said)
+    _, target, _ = make(seeds=[3], scale="small")  # a run that ends with numbers replaces it
     assert json.loads((target / "table.json").read_text())["seeds"] == [3]
+
+
+def test_a_stopped_run_with_more_numbers_is_written(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from phraseloom.reproduce import execute
+
+    make(seeds=[1], scale="small")
+    spawn = execute.Execution._spawn
+
+    def then_stop(self: Any, step: Any, running: Any) -> None:
+        if step.place.row == "new" and step.place.seed == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        spawn(self, step, running)
+
+    monkeypatch.setattr(execute.Execution, "_spawn", then_stop)
+    with pytest.raises(InterruptedRun):
+        make(seeds=[1, 2, 3], scale="small")
+    table = json.loads((tmp_path / "made" / "small" / "table" / "table.json").read_bytes())
+    assert table["seeds"] == [1, 2, 3] and table["rows"][0]["metrics"]["bleu"]["seeds"]["2"] is not None
+
+
+def test_steps_that_are_gone_do_not_make_a_finished_row_fail(make: Callable[..., Any], tmp_path: Path) -> None:
+    """The folder of a step that only others needed was deleted."""
+    steps = {"prep": {"each": "table", "run": ["write", "{here}/x", "y"]}, **STEPS}
+    steps["translate"] = {**STEPS["translate"], "run": [*STEPS["translate"]["run"], "{prep}"]}
+    make(steps)
+    (prep,) = (tmp_path / "made" / "tiny" / "steps").glob("prep-*")
+    shutil.rmtree(prep)
+    plan, options = make(steps, plan_only=True)
+    result = table_run.measure(plan, "table", options)
+    assert not result.failures and result.numbers(("", "base", "bleu"))
 
 
 def test_the_reason_is_in_the_table_if_a_step_of_the_whole_table_fails(make: Callable[..., Any]) -> None:
@@ -529,6 +574,26 @@ def test_a_folder_in_the_way_stops_no_other_row(make: Callable[..., Any], tmp_pa
     lines: list[str] = []
     assert table_run.merge(plan, tmp_path / "copy", options, lines.append) == 0
     assert "left out: translate base seed 1" in lines[0] and (damaged / "mine").is_file()
+
+
+def test_a_file_in_the_place_of_a_training_stops_no_other_row(make: Callable[..., Any], tmp_path: Path) -> None:
+    plan, _ = make(plan_only=True)
+    (train,) = (step for step in plan.ordered if step.title == "train base seed 1")
+    train.folder.parent.mkdir(parents=True)
+    train.folder.write_text("keep me")
+    result, _, _ = make()
+    assert train.folder.read_text() == "keep me" and result.numbers(("", "new", "bleu"))
+    assert f"{train.folder.name}: in the way of a folder; move it away" in result.failures["", "base"][0]
+
+
+def test_a_link_to_a_step_that_is_no_longer_done_is_not_in_the_way(make: Callable[..., Any], tmp_path: Path) -> None:
+    """Such a link is made where another command has run the step under another name."""
+    make()
+    (translate,) = (tmp_path / "made" / "tiny" / "steps").glob("translate-base-seed1-*")
+    shutil.rmtree(translate)
+    translate.symlink_to(translate.name.replace("base", "other"))
+    result, _, _ = make()
+    assert not translate.is_symlink() and result.numbers(("", "base", "bleu"))
 
 
 def test_at_the_scale_of_the_paper_a_single_step_is_refused_too(make: Callable[..., Any]) -> None:

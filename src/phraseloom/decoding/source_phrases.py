@@ -28,12 +28,11 @@ def require_trees(model: Any, segmenter: Segmenter | None, given: bool) -> None:
     if needed and not given:
         raise UsageError(
             "this model needs parse trees to find source phrases",
-            hint="give the trees of the source: --trees FILE (heatmap: --tree), or trees=[…] "
-            "(phraseloom phrases parse makes some)",
+            hint="give the trees of the source (phraseloom phrases parse makes some)",
         )
     if given and not needed:
         why = "reads no phrases of parse trees" if segmenter is None else f"takes its phrases from: {segmenter}"
-        raise UsageError(f"trees are given, but this model {why}", hint="leave them out (--trees; heatmap: --tree)")
+        raise UsageError(f"trees are given, but this model {why}", hint="leave them out")
 
 
 def phrases_of(

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from phraseloom import files
 from phraseloom.errors import FileProblem, InterruptedRun, PhraseloomError, UsageError
-from phraseloom.reproduce.execute import PROGRAM, VISIBLE, Execution, Say, visible_devices
+from phraseloom.reproduce.execute import PROGRAM, VISIBLE, Execution, Say, check_folder, visible_devices
 from phraseloom.reproduce.records import Record, read_record, unsettled
 from phraseloom.reproduce.steps import DIGITS, Step
 from phraseloom.training.signals import StopSignal
@@ -58,6 +58,15 @@ def run_job(step: Step, flop: Mapping[str, float], program: Sequence[str], envir
 
 def _stop_politely(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _obstacle(step: Step, record: Record) -> str | None:
+    """What is in the way of the folder of a step; a job for it would fail without a record."""
+    try:
+        check_folder(step, record)
+    except FileProblem as error:
+        return str(error)
+    return None
 
 
 @dataclass
@@ -153,6 +162,10 @@ class ClusterExecution:
                 left.append(step)
             elif done and (lost is not None or read_record(step).state == "done"):
                 self._unsettled.discard(step.identity)
+            elif (problem := _obstacle(step, self.records[step.identity])) is not None:
+                self._lost.add(step.identity)
+                self.records[step.identity] = Record("failed", {"message": problem})
+                self.say(f"    FAILED: {step.title}: {problem}")
             elif len(self._jobs) + len(ready) < self.jobs:
                 ready.append(step)
             else:

@@ -28,7 +28,7 @@ from typing import IO, Any
 from phraseloom import files
 from phraseloom.errors import FileProblem, InterruptedRun, PhraseloomError, UsageError, escape_controls
 from phraseloom.parent import PARENT
-from phraseloom.replace import move_own, remove_marked, remove_own
+from phraseloom.replace import check_marked, move_own, remove_marked, remove_own
 from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, commit_names, finish, read_record, unsettled
 from phraseloom.reproduce.steps import DIGITS, Step, folders_of, noted
@@ -73,7 +73,8 @@ class Execution:
     steps that the caller does after these, which the numbers count. `progress(step, name, seconds, line)`: called while a step
     runs; `name` has its number, `line` is the last one of its log, and its standard output is in the file `STDOUT` of its
     folder. `ended(step, record)`: called for every step that is done already and every step that has ended; an error that it
-    raises stops the run, and is the only message about a failed step.
+    raises stops the run, and is the only message about a failed step. With `ended`, what is in the way of a step's folder
+    stops the run too; without, that step failed.
     """
 
     steps: Sequence[Step]
@@ -181,13 +182,18 @@ class Execution:
     def _launch_leased(self, step: Step, lease: StepLease) -> None:
         old = self.records[step.identity]
         try:
-            if not step.trains:
-                remove_marked(step.folder, RECORD)
-            elif old.state == "changed":
-                _put_aside(step.folder)
+            check_folder(step, old)
         except FileProblem as error:  # something else is in the way of this step, and of no other
-            self._refuse(step, str(error))
+            if self.ended is not None:
+                raise
+            self._lost.add(step.identity)
+            self.records[step.identity] = Record("failed", {"message": str(error)})
+            self.say(f"    FAILED: {step.title}: {error}")
             return
+        if not step.trains:
+            remove_marked(step.folder, RECORD)
+        elif old.state == "changed":
+            _put_aside(step.folder)
         if old.state == "changed":
             old = Record("new", {})
         files.disk.mkdir(step.folder)
@@ -218,15 +224,6 @@ class Execution:
             self._ended(step, content, 1, 0.0, problem)
             return
         self._running[step.identity] = running
-
-    def _refuse(self, step: Step, message: str) -> None:
-        """Count a step as failed that cannot start. Its folder is left as it is, without a record."""
-        record = Record("failed", {"message": message})
-        if self.ended is not None:
-            self.ended(step, record)
-        self._lost.add(step.identity)
-        self.records[step.identity] = record
-        self.say(f"    FAILED: {step.title}: {message}")
 
     def _spawn(self, step: Step, running: _Running) -> None:
         log = files.disk.open(step.folder / LOG, "ab")
@@ -343,8 +340,24 @@ def lease_path(step: Step) -> Path:
     return step.folder.parent / ".leases" / step.identity[:DIGITS]
 
 
+def check_folder(step: Step, record: Record) -> None:
+    """Check that the folder of a step can be made, which is not done. Raises FileProblem if something else is in the way."""
+    if not step.trains:
+        check_marked(step.folder, RECORD)
+    elif os.path.lexists(step.folder) and not step.folder.is_dir():
+        raise FileProblem("in the way of a folder", file=step.folder, hint="move it away")
+    elif record.state == "changed":
+        check_marked(_aside(step.folder), RECORD)
+
+
 def _link_to_finished(step: Step) -> None:
-    """Another command, for a table whose rows have other names, may have run the step since the plan, in another folder."""
+    """Another command, for a table whose rows have other names, may have run the step since the plan, in another folder.
+
+    A link of an earlier command whose step is no longer done is removed.
+    """
+    own = step.folder.is_symlink() and step.folder.readlink().name.endswith(f"-{step.identity[:DIGITS]}")
+    if own and read_record(step).state != "done":
+        files.disk.unlink(step.folder)
     if os.path.lexists(step.folder):
         return
     for folder in folders_of(step.folder.parent, step.identity[:DIGITS]):
@@ -368,9 +381,13 @@ def visible_devices() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
+def _aside(folder: Path) -> Path:
+    return folder.with_name(folder.name + BEFORE)
+
+
 def _put_aside(folder: Path) -> None:
     """Rename a folder to `NAME.before`, replacing an earlier one."""
-    aside = folder.with_name(folder.name + BEFORE)
+    aside = _aside(folder)
     remove_marked(aside, RECORD)
     move_own(folder, aside)
 

@@ -13,7 +13,6 @@ A training resumes, unless what it reads has changed.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
 import subprocess
@@ -41,6 +40,7 @@ from phraseloom.reproduce.table import RECORD
 LOG = "log.txt"
 SOURCE = Path(__file__).resolve().parents[3]  # the root of the checkout, if phraseloom runs from one
 GIT_SECONDS = 20
+LONGEST_SECONDS = 1e10  # more is no time of a step
 COMMIT_DIGITS = 10
 UNLISTED = {"checkpoints", RECORD, LOG, ".lock"}  # checkpoints have manifests of their own
 JOURNAL = {"run.json", "train.log", "metrics.jsonl", "timing.jsonl", "curves.png"}  # of a run: times, other each time
@@ -104,9 +104,12 @@ def _is_sound(content: Mapping[str, Any]) -> bool:
     attempts = content.get("attempts", [])
     if not isinstance(attempts, list) or not all(isinstance(attempt, dict) for attempt in attempts):
         return False
-    times = [content.get("seconds", 0.0), *(attempt.get("seconds") or 0.0 for attempt in attempts)]
+    ended = (attempt["seconds"] for attempt in attempts if attempt.get("seconds") is not None)
+    listed = content.get("outputs", {})
     return (
-        all(isinstance(t, int | float) and not isinstance(t, bool) and math.isfinite(t) for t in times)
+        all(type(t) in (int, float) and 0 <= t < LONGEST_SECONDS for t in (content.get("seconds", 0.0), *ended))
+        and isinstance(listed, dict)
+        and all(isinstance(entry, dict) for entry in listed.values())
         and isinstance(content.get("machine", {}), dict)
         and isinstance(content.get("inputs", {}), dict)
         and isinstance(content.get("message", ""), str)

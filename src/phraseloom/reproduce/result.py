@@ -142,7 +142,13 @@ def collect(
         for seed in seeds:
             place = StepScope(task, row, seed)
             own = steps.steps_of(row, task, seed)
-            _note_failures(result, (task, row), in_order(own), records, steps.portable)
+            _note_failures(
+                result,
+                (task, row),
+                in_order([s for s in own if records[s.identity].state != "done"]),
+                records,
+                steps.portable,
+            )
             result.versions |= {str(records[s.identity].content.get("phraseloom", __version__)) for s in own}
             result.commits = result.commits.union(*(records[s.identity].commits for s in own))
             stale = any(records[s.identity].state == "changed" for s in in_order(own) if s.identity in records)
@@ -156,14 +162,16 @@ def collect(
                 if curves:
                     result.curves.setdefault((task, row), {})[seed] = curves
             for key, metric in table.metrics_at(scale).items():
-                measured = meter.measure(metric, place)
-                if measured is None:
+                if (needed := steps.read_by(metric, place)) is None:
                     continue
-                open_ = next((s for s in steps.read_by(metric, place) if records[s.identity].state != "done"), None)
+                open_ = next((s for s in needed if records[s.identity].state != "done"), None)
+                measured: MeasuredValue | None
                 if stale:
                     measured = MeasuredValue(None, STALE)
                 elif open_ is not None:  # such as a training that was stopped: its last validation is not its result
                     measured = MeasuredValue(None, f"{open_.title}: {NOT_DONE[records[open_.identity].state]}")
+                elif (measured := meter.measure(metric, place)) is None:
+                    continue
                 measured = replace(measured, missing=steps.portable(measured.missing))
                 result.measured.setdefault((task, row, key), {})[seed] = measured
     if machines:

@@ -19,7 +19,6 @@ as unchanged.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -266,15 +265,19 @@ class Steps:
         names = [n for n, config in self.config.steps.items() if config.each == "seed" and applies(config, row)]
         steps = [self.step(name, place) for name in names]
         for metric in self.table.metrics_at(self.scale).values():
-            steps += self.read_by(metric, place)
+            steps += self.read_by(metric, place) or []
         return list(dict.fromkeys(steps))
 
-    def read_by(self, metric: MetricConfig, place: StepScope) -> list[Step]:
-        """The steps whose files a metric reads. A step that the row does not have is left out: it has no such number."""
+    def read_by(self, metric: MetricConfig, place: StepScope) -> list[Step] | None:
+        """The steps whose files a metric reads; None if the row does not have one of them: then it has no such number."""
         steps: list[Step] = []
-        with contextlib.suppress(ConfigError):
+        try:
             for text in metric.reads:
                 self._filler(place, steps)(text)
+        except StepNotMade:
+            return None
+        except ConfigError:  # of this metric, which the table will say
+            pass
         return steps
 
     def fill(self, text: str, place: StepScope) -> str:

@@ -129,9 +129,10 @@ def _with_claims_of(current: TableConfig, stored: TableConfig, scale: Scale) -> 
     new, old = definition(current), definition(stored)
     floors = (floor.metric for floor in current.floors)
     metrics = {*floors, *(name for claim in current.claims for name in (claim.metric, claim.than_metric))}
-    metrics |= {name for row in current.rows for task in current.tasks_of(row) for name in current.paper_of(row, task)}
-    rows = {row for claim in current.claims for row in claim.rows}
-    rows |= {config.shares for config in current.rows.values() if config.shares is not None}
+    rows = {*stored.rows, *(row for claim in current.claims for row in claim.rows)} & current.rows.keys()
+    while shared := {current.rows[row].shares for row in rows} - rows - {None}:
+        rows |= {row for row in shared if row is not None}
+    metrics |= {name for row in rows for task in current.tasks_of(row) or [""] for name in current.paper_of(row, task)}
     for key, needed in (("metrics", metrics), ("rows", rows), ("tasks", set(current.tasks))):
         there = old.get(key, {})
         old[key] = {k: there.get(k, v) for k, v in new.get(key, {}).items() if k in there or k in needed} | there

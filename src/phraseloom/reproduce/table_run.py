@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from phraseloom import files
 from phraseloom.errors import FileProblem, UsageError, plural
-from phraseloom.replace import check_parent, move_own, remove_marked, remove_own, system_errors
+from phraseloom.replace import check_marked, check_parent, move_own, remove_marked, remove_own, system_errors
 from phraseloom.reproduce.budget import draw_budget
 from phraseloom.reproduce.cluster import ClusterExecution
 from phraseloom.reproduce.corpora import CheckedData, check_data
@@ -127,7 +127,8 @@ def plan_text(plan: Plan, options: TableOptions) -> str:
 def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[Result, Path]:
     """Run the steps that are not done, measure, and write the table to FOLDER/SCALE/NAME. Scale paper runs nothing by default.
 
-    Raises InterruptedRun after a signal; the table is written first.
+    A stored table stays as it is if this run was stopped and has less, or if it has no number at all. Raises InterruptedRun
+    after a signal; the table is written first.
     """
     target = options.folder / options.scale / Path(name).stem
     check_place(target)
@@ -149,13 +150,15 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
             result = measure(plan, target.name, options, stored)
             lock = plan.steps.work / LOCKS / target.name  # not in the folder, which has the table only
             with files.FolderLock(lock, wait=True):
-                if ended or not (lost := sorted(stored_cells(target / JSON) - measured_cells(result))):
+                here = measured_cells(result)
+                lost = stored_cells(target / JSON) - here
+                if not lost or (ended and here):
                     pictures = [PICTURE] if draw(result, target / PICTURE) else []
                     pictures += [BUDGET] if draw_budget(result, target / BUDGET) else []
                     write(result, target, pictures=pictures)
                 else:
                     numbers = plural(len(lost), "number")
-                    say(f"{target / JSON} stays as it was: it has {numbers} that this stopped run lacks")
+                    say(f"{target / JSON} stays as it was: it has {numbers} that this run lacks")
     return result, target
 
 
@@ -202,36 +205,36 @@ def merge(plan: Plan, other: Path, options: TableOptions, say: Say) -> int:
         for folder in sorted(source.glob(f"[!.]*-{step.identity[:DIGITS]}")):
             if read_record(replace(step, folder=folder)).state != "done":
                 continue
+            try:
+                check_marked(step.folder, RECORD)
+            except FileProblem as error:
+                say(f"left out: {step.title}: {error}")
+                break
             lease = StepLease(lease_path(step))
             if not lease.take():
                 say(f"left out: another command runs {step.title}")
                 break
             try:
-                copied = _copy_step(folder, step, plan.steps.work / ASIDE / step.identity[:DIGITS], say)
+                _copy_step(folder, step, plan.steps.work / ASIDE / step.identity[:DIGITS])
             finally:
                 lease.release()
-            count += copied
+            say(f"copied: {step.title}")
+            count += 1
             break
     return count
 
 
-def _copy_step(folder: Path, step: Step, aside: Path, say: Say) -> bool:
-    """Copy the folder of a finished step, by way of `aside`. False if something else is in the way, which is printed."""
+def _copy_step(folder: Path, step: Step, aside: Path) -> None:
+    """Copy the folder of a finished step, by way of `aside`."""
     try:
         remove_own(aside)
         shutil.copytree(folder, aside, symlinks=True)
-        try:
-            remove_marked(step.folder, RECORD)
-        except FileProblem as error:
-            say(f"left out: {step.title}: {error}")
-            return False
+        remove_marked(step.folder, RECORD)
         move_own(aside, step.folder)
     except shutil.Error as error:
         raise FileProblem(f"cannot copy a step: {error.args[0][0][2]}", file=folder) from error
     finally:
         remove_own(aside)
-    say(f"copied: {step.title}")
-    return True
 
 
 def plan_data(plan: Plan, options: TableOptions) -> dict[str, Any]:
