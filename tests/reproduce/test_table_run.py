@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import CorruptError, InterruptedRun, UsageError
+from phraseloom.files import FolderLock
 from phraseloom.models import device
 from phraseloom.reproduce import table_run
 from phraseloom.reproduce.plan import CostEstimate, Speed, speed_here, speed_of
@@ -532,25 +534,27 @@ def test_steps_that_are_gone_do_not_make_a_finished_row_fail(make: Callable[...,
 
 
 def test_the_reason_is_in_the_table_if_a_step_of_the_whole_table_fails(make: Callable[..., Any]) -> None:
-    steps = {
-        "data": {"each": "table", "run": ["fail", "no more cheese"]},
-        **{k: STEPS[k] for k in ("train", "translate")},
-    }
-    steps["train"] = {"run": [*STEPS["train"]["run"], "data.folder={data}"]}
-    _, target, _ = make(steps)
-    assert "\n* base: data: no more cheese\n" in (target / "table.md").read_text()
+    """No metric reads that step, only the training."""
+    train = {"run": [*STEPS["train"]["run"], "data.folder={prep}"]}
+    _, target, _ = make({**STEPS, "prep": {"each": "table", "run": ["fail", "no more cheese"]}, "train": train})
+    assert "\n* base: prep: no more cheese\n" in (target / "table.md").read_text()
 
 
-def test_two_commands_write_one_table_one_after_the_other(make: Callable[..., Any]) -> None:
+def test_two_commands_write_one_table_one_after_the_other(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second waits while the first writes."""
-    import threading
-
-    from phraseloom.files import FolderLock
-
     plan, options = make(plan_only=True)
     lock = FolderLock(plan.steps.work / table_run.LOCKS / "table")
     lock.__enter__()
-    threading.Timer(1.0, lock.__exit__, (None, None, None)).start()
+    measure = table_run.measure
+
+    def then_release(*arguments: Any) -> Any:
+        result = measure(*arguments)
+        threading.Timer(0.5, lock.__exit__, (None, None, None)).start()
+        return result
+
+    monkeypatch.setattr(table_run, "measure", then_release)
     _, target = reproduce(plan, "table", options, lambda _: None)
     assert (target / "table.json").is_file()
 
