@@ -142,7 +142,7 @@ def test_heatmap(command: Command, model: Path, texts: list[str], tmp_path: Path
         (
             ["--sentence", "a", "--tree", "(S a)"],
             2,
-            "reads no phrases of parse trees; leave them out (--trees; heatmap: --tree)",
+            "reads no phrases of parse trees; leave them out",
         ),
     ],
 )

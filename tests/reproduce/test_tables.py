@@ -65,6 +65,7 @@ TABLES = {
         "annealed",
         "seeds",
         "gate",
+        "glorot",
         "rivals",
         "losses",
         "ladder",

@@ -28,7 +28,8 @@ def require_trees(model: Any, segmenter: Segmenter | None, given: bool) -> None:
     if needed and not given:
         raise UsageError(
             "this model needs parse trees to find source phrases",
-            hint="give the trees of the source (phraseloom phrases parse makes some)",
+            hint="give the trees of the source: --trees FILE (heatmap: --tree TREE), or trees=[…] "
+            "(phraseloom phrases parse makes some)",
         )
     if given and not needed:
         why = "reads no phrases of parse trees" if segmenter is None else f"takes its phrases from: {segmenter}"

@@ -357,7 +357,7 @@ def _link_to_finished(step: Step) -> None:
     """
     own = step.folder.is_symlink() and step.folder.readlink().name.endswith(f"-{step.identity[:DIGITS]}")
     if own and read_record(step).state != "done":
-        files.disk.unlink(step.folder)
+        remove_own(step.folder)
     if os.path.lexists(step.folder):
         return
     for folder in folders_of(step.folder.parent, step.identity[:DIGITS]):
