@@ -50,6 +50,8 @@ def compare(first: dict[str, list[Any]], second: dict[str, list[Any]]) -> list[t
 def main(rows: str, folders: list[str]) -> None:
     """Print, for each folder, the mean BLEU of both rows at shares of the seconds of the first."""
     names = rows.split(",")
+    if len(names) != 2:
+        raise SystemExit(f"{rows}: two rows are compared, such as attn,conmt")
     for folder in folders:
         table = json.loads((Path(folder) / "table.json").read_bytes())
         curves = {
@@ -58,6 +60,8 @@ def main(rows: str, folders: list[str]) -> None:
             }
             for row in table["rows"]
         }
+        if missing := [name for name in names if not curves.get(name)]:
+            raise SystemExit(f"{folder}: no curve of validation BLEU of row {missing[0]}")
         print(f"{Path(folder).name}: {names[0]}, {names[1]}")
         compare(curves[names[0]], curves[names[1]])
 

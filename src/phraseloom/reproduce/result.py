@@ -142,13 +142,7 @@ def collect(
         for seed in seeds:
             place = StepScope(task, row, seed)
             own = steps.steps_of(row, task, seed)
-            _note_failures(
-                result,
-                (task, row),
-                in_order([s for s in own if records[s.identity].state != "done"]),
-                records,
-                steps.portable,
-            )
+            _note_failures(result, (task, row), own, records, steps.portable)
             result.versions |= {str(records[s.identity].content.get("phraseloom", __version__)) for s in own}
             result.commits = result.commits.union(*(records[s.identity].commits for s in own))
             stale = any(records[s.identity].state == "changed" for s in in_order(own) if s.identity in records)
@@ -162,18 +156,10 @@ def collect(
                 if curves:
                     result.curves.setdefault((task, row), {})[seed] = curves
             for key, metric in table.metrics_at(scale).items():
-                if (needed := steps.read_by(metric, place)) is None:
-                    continue
-                open_ = next((s for s in needed if records[s.identity].state != "done"), None)
-                measured: MeasuredValue | None
-                if stale:
-                    measured = MeasuredValue(None, STALE)
-                elif open_ is not None:  # such as a training that was stopped: its last validation is not its result
-                    measured = MeasuredValue(None, f"{open_.title}: {NOT_DONE[records[open_.identity].state]}")
-                elif (measured := meter.measure(metric, place)) is None:
-                    continue
-                measured = replace(measured, missing=steps.portable(measured.missing))
-                result.measured.setdefault((task, row, key), {})[seed] = measured
+                measured = _measured(meter, metric, place, records, stale=stale)
+                if measured is not None:
+                    measured = replace(measured, missing=steps.portable(measured.missing))
+                    result.measured.setdefault((task, row, key), {})[seed] = measured
     if machines:
         result.machine = machines[0]
     if any(machine != machines[0] for machine in machines):
@@ -182,6 +168,24 @@ def collect(
         )
     compare(result)
     return result
+
+
+def _measured(
+    meter: Meter, metric: MetricConfig, place: StepScope, records: Mapping[str, Record], *, stale: bool
+) -> MeasuredValue | None:
+    """The metric of a row and seed, without a number if it is `stale` or a step that it reads is not done.
+
+    So the last validation of a training that was stopped is not its result. None if the row does not have such a step.
+    """
+    needed = meter.steps.read_by(metric, place)
+    if needed is None:
+        return None
+    if stale:
+        return MeasuredValue(None, STALE)
+    for step in needed:
+        if (state := records[step.identity].state) != "done":
+            return MeasuredValue(None, f"{step.title}: {NOT_DONE[state]}")
+    return meter.measure(metric, place)
 
 
 def _facts(run: Path) -> tuple[dict[str, float], ValidationCurves]:
@@ -198,7 +202,8 @@ def _note_failures(
     records: Mapping[str, Record],
     portable: Callable[[str], str],
 ) -> None:
-    for step in own:
+    """Note why the steps of a row are not done, those that they need first."""
+    for step in in_order([step for step in own if records[step.identity].state != "done"]):
         record = records[step.identity]
         if record.state != "done":
             message = "" if record.state == "stopped" else portable(record.message)  # the last line of its log
