@@ -66,6 +66,7 @@ TABLES = {
         "seeds",
         "gate",
         "glorot",
+        "ted",
         "rivals",
         "losses",
         "ladder",
