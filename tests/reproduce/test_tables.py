@@ -74,6 +74,7 @@ TABLES = {
         "mixed",
         "phrases",
         "npmt",
+        "connect",
     ),
     "004": (
         *("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "recurrent", "starts", "glorot"),
