@@ -460,6 +460,7 @@ SHOWN_AS_A_PLOT = {
     "002-orders",
     "002-orders-rate",
     "003-npmt",
+    "003-connect",
     "004-starts",
     "004-converged",
     "004-converged-entropy",
