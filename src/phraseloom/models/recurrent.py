@@ -188,8 +188,11 @@ class RecurrentDecoder(nn.Module):
         self.hidden_dropout, self.dropout = hidden_dropout, dropout
 
     def initialise(self, draw: Draw) -> None:
-        """Draw the matrix of the joining layer; its bias becomes zero."""
-        draw_linear(self.hidden, draw)
+        """Draw the matrix of the joining layer by xavier_uniform, whatever `draw` is; its bias becomes zero.
+
+        No normalisation follows it, so fan_in_uniform would halve the state that the output reads.
+        """
+        draw_linear(self.hidden, xavier_uniform)
 
     @property
     def cross_structures(self) -> list[Structure]:
