@@ -63,7 +63,7 @@ COLUMNS: dict[str, Any] = {"width": 64, "embedding_width": 32, "reordering": {"w
 
 @pytest.mark.parametrize("keys", [{**SIZES, "phrases": {}}, RECURRENT, COLUMNS])
 def test_the_kind_decides_how_every_matrix_is_drawn(keys: dict[str, Any]) -> None:
-    """The two kinds differ in their range by 5 % or more for all of these shapes; the joining layer always has Glorot's start."""
+    """The two kinds differ in their range by 5 % or more for all of these shapes; the joining layer has one range."""
     largest = [
         {
             n: m.weight.abs().max().item()
