@@ -81,10 +81,22 @@ def test_every_number_is_that_of_the_single_analysis(folder: Path) -> None:
     assert found["contrastive"] == judge(translator, given.items or [])
     measured = measure(translator, LINES, TARGETS, GOLD)
     assert found["alignment"]["settings"] == [plain(m.as_dict()) for m in measured]
+    assert found["alignment"]["cropped"] == 0
     entropy = plain(asdict(attention_entropy(translator, LINES[:3], TARGETS[:3])))
     assert {k: found["entropy"][k] for k in entropy} == entropy
     assert found["activation"] == plain(asdict(activation_shares(translator, LINES[:3], TARGETS[:3])))
     assert isinstance(found["fertility"], Lack)
+
+
+def test_pairs_above_the_limits_of_a_model_are_counted(tmp_path: Path) -> None:
+    """Their gold links count as missed."""
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    size = len(tokenizer.source.vocabulary)
+    config = ModelConfig.model_validate(SIZES)
+    save_model(tmp_path / "short", build_model(config, size, size), config, tokenizer, generation={"max_input_tokens": 4})
+    found = measure_model(tmp_path / "short", Material(LINES, TARGETS, gold=GOLD, translate=False), say=quiet)
+    sizes = [len(tokenizer.source.encode(line)) for line in LINES]
+    assert found["alignment"]["cropped"] == sum(size > 4 for size in sizes) > 0
 
 
 def test_what_a_model_cannot_have_is_a_lack(folder: Path) -> None:

@@ -235,6 +235,17 @@ def test_the_best_head_is_a_head() -> None:
         assert number is None or f">{number}<" in page
 
 
+def test_pairs_above_the_limits_of_a_model_are_told(tmp_path: Path) -> None:
+    """Their gold links count as missed: of two runs of one model, and of a file of `analyse alignment`."""
+    run = {"model": "x", "settings": [SETTING], "cropped": 3}
+    (measured,), _ = layer_parts({"alignment": {"m": [run, run], "whole": [{**run, "cropped": 0}]}}, "gold", 9)
+    added = read_part("m", write(tmp_path / "r.json", {**EXAMPLES["alignment"], "cropped": {"m": 3}}))
+    for part in (measured, added):
+        page = alignment_section(part, {"m": 0, "whole": 1}, 1)
+        assert "Of m, 3 are longer than its limits, and gold links there count as missed." in page
+        assert "Of whole" not in page
+
+
 def damaged(value: Any) -> list[Any]:
     """The value with each of its inner keys missing, once each."""
     found = []

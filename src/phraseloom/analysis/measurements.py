@@ -20,6 +20,7 @@ from phraseloom.analysis.contrastive_items import Item
 from phraseloom.analysis.entropy import attention_entropy
 from phraseloom.analysis.fertility import evaluate_fertility
 from phraseloom.decoding.batching import num_workers
+from phraseloom.decoding.long_lines import CroppedLines
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.decoding.translator import Translator
@@ -164,8 +165,10 @@ def _contrastive(translator: Any, folder: Path, material: Material, trees: Any, 
 def _alignment(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
     _forces_references(translator)
     sources, targets = material.sources or [], material.references or []
-    measured = measure(translator, sources, targets, material.gold or [], trees=trees, files=material.files)
-    return {"model": str(folder), "settings": [plain(m.as_dict()) for m in measured]}
+    counted = CroppedLines("pair")
+    gold = material.gold or []
+    measured = measure(translator, sources, targets, gold, trees=trees, files=material.files, cropped=counted)
+    return {"model": str(folder), "settings": [plain(m.as_dict()) for m in measured], "cropped": counted.cropped}
 
 
 def _entropy(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:

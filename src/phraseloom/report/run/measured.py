@@ -244,9 +244,7 @@ def layer_parts(
         "alignment": (
             AlignmentPart,
             {"name": gold, "gold": gold, "sentences": sentences},
-            lambda run, name: SystemAlignment.model_validate(
-                {"settings": results.ModelAlignment.model_validate(run).settings, "name": name}
-            ),
+            _alignment_of,
         ),
         "entropy": (
             EntropyPart,
@@ -280,6 +278,11 @@ def layer_parts(
         if systems:
             parts.append(cls.model_validate({"kind": kind, **about, "systems": systems, "origin": MEASURED}))
     return parts, lacks
+
+
+def _alignment_of(run: Mapping[str, Any], name: str) -> SystemAlignment:
+    found = results.ModelAlignment.model_validate({"model": run["model"], "settings": run["settings"]})
+    return SystemAlignment.model_validate({"settings": found.settings, "name": name, "cropped": run.get("cropped", 0)})
 
 
 def _averaged(name: str, entries: Sequence[S]) -> S | None:

@@ -71,6 +71,10 @@ def alignment_section(part: AlignmentPart, styles: Styles, number: int) -> str:
         f"Gold links of {part.gold}, {part.sentences:,.0f} sentences. Target forced, words linked by the {METHOD} of "
         "both directions; less is better. Lines: mean of the heads; pale marks: the head with the lowest rate, which was "
         "chosen on these sentences."
+    ) + "".join(
+        f" Of {system.name}, {system.cropped:,.0f} are longer than its limits, and gold links there count as missed."
+        for system in part.systems
+        if system.cropped
     )
     headers = ["system", "layer", "AER %", "precision %", "recall %", "best head", "its AER %"]
     if all(row[-1] is None for row in rows):

@@ -312,9 +312,13 @@ class AlignmentSetting(ReportItem):
 
 
 class SystemAlignment(ShownSystem):
-    """One system of `analyse alignment`. In all systems, `runs` and `deviation` are set for means over several runs."""
+    """One system of `analyse alignment`. `cropped`: its pairs that are longer than the model's limits.
+
+    In all systems, `runs` and `deviation` are set for means over several runs.
+    """
 
     settings: list[AlignmentSetting]
+    cropped: Number = 0
     runs: int = 1
     deviation: SystemAlignment | None = None
 
@@ -331,7 +335,11 @@ class AlignmentPart(ReportPart):
 def alignment(result: results.AlignmentResult, name: str, origin: str) -> AlignmentPart:
     """`analyse alignment`: every layer, head and method of each system."""
     about = {"kind": "alignment", "name": name, "origin": origin, "gold": result.gold}
-    systems = [{"name": system.model, "settings": system.settings} for system in result.systems]
+    cropped = result.cropped or {}
+    systems = [
+        {"name": system.model, "settings": system.settings, "cropped": cropped.get(system.model, 0)}
+        for system in result.systems
+    ]
     sentences = result.systems[0].settings[0].sentences
     return AlignmentPart.model_validate({**about, "sentences": sentences, "systems": systems})
 
