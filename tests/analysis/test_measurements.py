@@ -93,7 +93,9 @@ def test_pairs_above_the_limits_of_a_model_are_counted(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
     size = len(tokenizer.source.vocabulary)
     config = ModelConfig.model_validate(SIZES)
-    save_model(tmp_path / "short", build_model(config, size, size), config, tokenizer, generation={"max_input_tokens": 4})
+    save_model(
+        tmp_path / "short", build_model(config, size, size), config, tokenizer, generation={"max_input_tokens": 4}
+    )
     found = measure_model(tmp_path / "short", Material(LINES, TARGETS, gold=GOLD, translate=False), say=quiet)
     sizes = [len(tokenizer.source.encode(line)) for line in LINES]
     assert found["alignment"]["cropped"] == sum(size > 4 for size in sizes) > 0
