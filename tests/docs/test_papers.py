@@ -110,3 +110,31 @@ def test_figures_of_the_overview_are_measured() -> None:
     known = measurements()
     numbers = set(re.findall(r"(?<![\d.,])\d+\.\d\d+", text))
     assert numbers and not [n for n in numbers if not re.search(rf"(?<![\d.,]){re.escape(n)}(?!\d)", known)]
+
+
+CLAIM = re.compile(
+    r"^\| .+\| [+−][\d.,]+ \(([+−][\d.]+) … ([+−][\d.]+)\) \|.*\| (held|did not hold)( †)? ?[^|]*\|$", re.MULTILINE
+)
+STATED = re.compile(
+    r"\(([+−]?\d+\.\d+) … ([+−]?\d+\.\d+)(?:; p [<\d. ]+)?"  # an interval, in a sentence or a table
+    r"(?:\)\*{0,2}(?: \| [<\d. ]+)? ?[,|;]? ?\*{0,2}|; )(held|did not hold)\*{0,2}( ?†)?"
+)
+
+
+def test_verdicts_have_a_dagger_where_the_claims_have_it() -> None:
+    """The dagger depends on the number of registered hypotheses, so each new experiment can change older verdicts."""
+    claims: dict[tuple[str, str, str], set[bool]] = {}
+    for page in [*PAGES, ROOT / "docs/results.md"]:
+        for low, high, verdict, dagger in CLAIM.findall(page.read_bytes().decode()):
+            ends = sorted((low.strip("+−"), high.strip("+−")))  # a loss may be told without its signs
+            claims.setdefault((*ends, verdict), set()).add(bool(dagger))
+    found, wrong = 0, []
+    folders = (ROOT / "docs" / name for name in ("papers", "results", "experiments"))
+    for page in [ROOT / "docs/results.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]:
+        for low, high, verdict, dagger in STATED.findall(page.read_bytes().decode()):
+            known = claims.get((*sorted((low.strip("+−"), high.strip("+−"))), verdict))
+            found += known is not None
+            if known is not None and known != {bool(dagger)}:
+                wrong.append(f"{page.name}: {low} … {high}: {verdict}{dagger}")
+    assert not wrong
+    assert found > 40

@@ -242,8 +242,8 @@ def test_pairs_above_the_limits_of_a_model_are_told(tmp_path: Path) -> None:
     added = read_part("m", write(tmp_path / "r.json", {**EXAMPLES["alignment"], "cropped": {"m": 3}}))
     for part in (measured, added):
         page = alignment_section(part, {"m": 0, "whole": 1}, 1)
-        assert "Of m, 3 are longer than its limits, and gold links there count as missed." in page
-        assert "Of whole" not in page
+        assert "3 pairs are longer than the limits of m: gold links there count as missed." in page
+        assert "the limits of whole" not in page
 
 
 def damaged(value: Any) -> list[Any]:

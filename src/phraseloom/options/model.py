@@ -27,9 +27,10 @@ from phraseloom.options.segmental import (
 class InitConfig(Config):
     """The initialisation of the parameters; a word in place of the mapping is the `kind`.
 
-    `kind`: fan_in_uniform, U(±√(1 / fan_in)); xavier_uniform, U(±√(6 / (fan_in + fan_out))); uniform, U(±`range`) for every
-    parameter except those of layer normalisations and gates of attention. `embeddings`: normal, N(0, 1/√D); small_uniform,
-    U(±√(2 / (V + D))), the released start of paper 001; xavier_uniform, U(±√(6 / (V + D))), that of Sockeye (paper 004).
+    `kind`: fan_in_uniform, U(±√(1 / fan_in)), but xavier_uniform for the layer of a recurrent decoder that joins attention and
+    state; xavier_uniform, U(±√(6 / (fan_in + fan_out))); uniform, U(±`range`) for every parameter except those of layer
+    normalisations and gates of attention. `embeddings`: normal, N(0, 1/√D); small_uniform, U(±√(2 / (V + D))), the released
+    start of paper 001; xavier_uniform, U(±√(6 / (V + D))), that of Sockeye (paper 004).
     `recurrent`: how each gate of recurrent cells is drawn: both matrices by this rule, or (orthogonal) the recurrent matrix
     orthogonal and the input matrix xavier_uniform. `branch_scale` multiplies the last matrix of every residual branch of a
     Transformer, and `phrase_scale` those of combination networks (null: as `branch_scale`); with 0, a branch starts as the

@@ -72,7 +72,7 @@ def alignment_section(part: AlignmentPart, styles: Styles, number: int) -> str:
         "both directions; less is better. Lines: mean of the heads; pale marks: the head with the lowest rate, which was "
         "chosen on these sentences."
     ) + "".join(
-        f" Of {system.name}, {system.cropped:,.0f} are longer than its limits, and gold links there count as missed."
+        f" {system.cropped:,.0f} pairs are longer than the limits of {system.name}: gold links there count as missed."
         for system in part.systems
         if system.cropped
     )
