@@ -57,10 +57,13 @@ def test_a_key_of_another_toolkit_gets_ours(ours: str, name: str, recipe: Path) 
         ("translate m --num-beams 3", "No such option: --num-beams; did you mean --beam?"),
         (
             "translate m --lenpen 1",
-            "did you mean --alpha (fairseq, Marian and Hugging Face: with --length-penalty sockeye --beta 0)?",
+            "did you mean --alpha (all but JoeyNMT and OpenNMT: with --length-penalty sockeye --beta 0)?",
         ),
         ("translate m --do_sample", "No such option: --do_sample; did you mean --sample?"),
         ("translate m --sampling-topk 5", "did you mean --top-k?"),
+        ("translate m --nbest-size 5", "No such option: --nbest-size; did you mean --n-best?"),
+        ("translate m --compute_type int8", "did you mean --precision?"),
+        ("train r.yaml --max-seconds 60", "did you mean training.max_minutes=VALUE (in minutes)?"),
         ("train r.yaml --max-tokens 9", "did you mean training.batch_tokens=VALUE (target tokens of a whole update)?"),
         ("train r.yaml --save-dir x", "did you mean --run?"),
         ("translate m --beem 3", "--beam"),
@@ -81,6 +84,7 @@ def test_our_own_near_names_come_first(recipe: Path) -> None:
 def test_the_page_has_the_tables() -> None:
     text = PAGE.read_bytes().decode()
     assert markdown(KEYS) in text and markdown(OPTIONS) in text
+    assert "| CTranslate2 |" not in markdown(KEYS) and "| CTranslate2 |" in markdown(OPTIONS)  # it does not train
 
 
 def test_a_missing_base_is_named(recipe: Path, tmp_path: Path) -> None:
