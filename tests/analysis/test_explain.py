@@ -259,9 +259,10 @@ def test_links_are_those_of_align_and_translate(kind: str, options: dict[str, An
     assert [w for *_, w in view["phrase_links"]] == pytest.approx([p.weight for p in own.phrases or []], abs=1e-5)
 
 
-def test_a_target_without_phrases_is_noted(tokenizer: Tokenizer) -> None:
+def test_a_given_target_without_phrases_is_noted(tokenizer: Tokenizer) -> None:
     for kind, target, noted in (
         ("words or phrases", "the old man", True),
+        ("words or phrases", None, False),  # the model's own translation
         ("words or phrases", "the_old_man", False),
         ("token", "the old man", False),
     ):

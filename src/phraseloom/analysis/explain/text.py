@@ -121,7 +121,7 @@ def notes(translator: Any, pair: ExplainedPair) -> list[str]:
         result.append(f"the target is shown up to its subword {len(pair.target)} of {pair.target_total}")
     if not pair.target_total:
         result.append("the target is blank")
-    elif pair.target_line is not None and translator.tokenizer.target.joined and JOINER not in pair.target_line:
+    elif pair.translation is None and translator.tokenizer.target.joined and JOINER not in pair.target_line:
         result.append(
             "targets of this model are joined text, and this one has no joined phrase: it is read word by word"
         )
