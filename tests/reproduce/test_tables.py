@@ -75,6 +75,7 @@ TABLES = {
         "phrases",
         "npmt",
         "connect",
+        "connect-beam",
     ),
     "004": (
         *("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "recurrent", "starts", "glorot"),
@@ -461,6 +462,7 @@ SHOWN_AS_A_PLOT = {
     "002-orders-rate",
     "003-npmt",
     "003-connect",
+    "003-connect-beam",
     "004-starts",
     "004-converged",
     "004-converged-entropy",
