@@ -79,6 +79,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
     pieces = re.split(r"(?ms)(^```.*?^```$)", markdown)  # code stays as it is
     for i in range(0, len(pieces), 2):
-        piece = LINK.sub(replaced, pieces[i])
+        piece = LINK.sub(replaced, pieces[i]).replace(" ± ", "\u00a0±\u00a0")  # stays on one line of a narrow cell
         pieces[i] = re.sub(r"(?m)^(?![ |*-])(\S.*)\n(?=[*-] )", r"\1\n\n", piece)
     return "".join(pieces)

@@ -78,6 +78,14 @@ def test_tables_are_shown_with_their_plots_and_listed_on_one_page(site: Path) ->
 
 
 @needs_mkdocs
+def test_every_experiment_is_listed_on_their_page(site: Path) -> None:
+    """They are not in the navigation, which would be theirs alone."""
+    index = (site / "experiments" / "index.html").read_bytes().decode()
+    names = [path.stem for path in (ROOT / "docs" / "experiments").glob("0*.md")]
+    assert len(names) > 40 and not [name for name in names if f'href="{name}.html"' not in index]
+
+
+@needs_mkdocs
 def test_notebooks_are_pages_with_their_pictures(site: Path) -> None:
     paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
     assert paths
