@@ -632,7 +632,8 @@ for thread in threads:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_fork_beside_a_running_search_does_not_hang() -> None:
     """A thread that is at the pool of memory while another forks is not there in the child."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]  # Python 3.12 warns of forks beside threads
+    quiet = ["-W", "ignore::DeprecationWarning"]  # Python 3.12 and later warn of forks beside threads
+    command = [sys.executable, *quiet, "-c", FORKING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
