@@ -36,6 +36,8 @@ SMALL: dict[str, Any] = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"
 PEER_VARIABLES = {
     "hf": "PHRASELOOM_PEER_HF",
     "onmt": "PHRASELOOM_PEER_ONMT",
+    "joey": "PHRASELOOM_PEER_JOEY",
+    "sockeye": "PHRASELOOM_PEER_SOCKEYE",
     "ct2": "PHRASELOOM_PEER_CT2",
     "align": "PHRASELOOM_PEER_ALIGN",
 }

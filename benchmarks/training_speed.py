@@ -1,4 +1,4 @@
-"""Training speed of the reference model: phraseloom, HF MarianMT and OpenNMT-py by turns, and the matrix-product limit.
+"""Training speed of the reference model: phraseloom and other programs by turns, and the matrix-product limit.
 
 Run: python benchmarks/training_speed.py [--dataset FOLDER | --recipe RECIPE --data-root FOLDER] [--systems own hf onmt]
 All read the same ids. Rates are real (not padded) source + target tokens a second, one end symbol a sentence and side.
@@ -29,7 +29,7 @@ from trainees import Tokens, Trainee, Turn
 QUICK = {
     "world_pairs": 300,
     "world_subwords": 400,
-    "systems": ["own", "hf", "onmt"],
+    "systems": ["own", "hf", "onmt", "joey", "sockeye"],
     "tokens": 200,
     "rounds": 1,
     "updates": 2,
@@ -37,9 +37,10 @@ QUICK = {
     "warm_up": 1,
 }
 
-SYSTEMS = ("own", "own-1", "hf", "hf-eager", "onmt")
-# OpenNMT's batches by padded tokens of the longer side hold about 86 % real tokens of that side.
-PADDED = 1.16
+SYSTEMS = ("own", "own-1", "hf", "hf-eager", "onmt", "joey", "sockeye")
+# Batches by padded tokens of one side: their tokens over the real ones of the larger side, on captions. JoeyNMT does not sort
+# sentences by length.
+PADDED = {"onmt": 1.16, "joey": 2.2, "sockeye": 1.16}
 
 
 def own_recipe(shape: dict[str, Any], dataset: Dataset, tokens: int, target_share: float, file: Path) -> Path:
@@ -81,9 +82,9 @@ def trainees(options: argparse.Namespace, dataset: Dataset, found: Export, cores
         interpreter = peer(name.split("-")[0])
         if interpreter is None:
             continue
-        if name == "onmt":
-            batch = round(options.tokens * max(found.target_share, 1 - found.target_share) * PADDED)
-            files = [str(PEERS / "onmt_train.py"), str(found.folder), str(scratch / name)]
+        if name in PADDED:
+            batch = round(options.tokens * max(found.target_share, 1 - found.target_share) * PADDED[name])
+            files = [str(PEERS / f"{name}_train.py"), str(found.folder), str(scratch / name)]
             command = [interpreter, *files, "--batch", str(batch), *threads]
         else:
             attention = "eager" if name == "hf-eager" else "sdpa"
@@ -133,7 +134,9 @@ def compare(turns: dict[str, list[Turn]]) -> dict[str, float]:
 def main() -> None:
     arguments = parser(__doc__, quick=QUICK)
     add_data_options(arguments)
-    arguments.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["own", "own-1", "hf", "onmt"])
+    arguments.add_argument(
+        "--systems", nargs="+", choices=SYSTEMS, default=["own", "own-1", "hf", "onmt", "joey", "sockeye"]
+    )
     arguments.add_argument("--tokens", type=int, default=3700, help="real source + target tokens an update")
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--updates", type=int, default=12, help="updates counted in each turn")
