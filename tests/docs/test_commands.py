@@ -94,6 +94,7 @@ NOT_RUN = {
     "docs/experiments/040-ted-glorot.md": NEEDS_CORPORA,
     "docs/experiments/041-npmt-connect.md": NEEDS_CORPORA,
     "docs/experiments/042-connect-beam.md": NEEDS_CORPORA,
+    "docs/experiments/043-more-text.md": NEEDS_CORPORA,
     "docs/experiments/016-post-norm.md": NEEDS_CORPORA,
     "docs/experiments/017-language-model.md": NEEDS_CORPORA,
     "docs/experiments/018-phrase-choices.md": NEEDS_CORPORA,
