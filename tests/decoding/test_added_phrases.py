@@ -60,6 +60,16 @@ def test_an_added_phrase_is_found_by_its_vector(tmp_path: Path) -> None:
     assert torch.equal(table.rows_VM[9], torch.from_numpy(t.target.subwords.vectors[9]))
 
 
+def test_a_known_phrase_needs_no_vectors_of_its_words(tmp_path: Path) -> None:
+    """A word that occurs only inside phrases is not in the vocabulary."""
+    t = tokenizer()
+    names = [*SPECIALS, *WORDS, "lots_of"]
+    target = Words(Vocabulary(names), joined=True, vectors=t.target.subwords.vectors)
+    known = Tokenizer(TextConfig(), "de", "en", t.source.subwords, target)
+    (tmp_path / "more").write_text("lots of\nquality of\n")
+    assert add_phrases(model(known), known, tmp_path / "more")[1] == Added(new=1, known=1)
+
+
 def test_an_added_phrase_is_a_phrase_to_the_gate(tmp_path: Path) -> None:
     t = tokenizer()
     some = model(t)

@@ -192,6 +192,11 @@ def test_an_option_that_is_read_stays_in_stored_configurations(output: dict[str,
     assert validate(ModelConfig, fill_stored(asked.model_dump(mode="json"))) == asked
 
 
+def test_vectors_of_one_dimension_are_refused() -> None:
+    with pytest.raises(ModelError, match="needs target vectors of 2 or more dimensions, not 1; prepare the data with wider"):
+        build_model(config(), SIZE, SIZE, TargetTable(torch.ones(SIZE, 1)))
+
+
 @pytest.mark.parametrize("rows", [None, 5])
 def test_without_vectors(rows: int | None) -> None:
     some = None if rows is None else TargetTable(torch.eye(rows, M))

@@ -20,7 +20,7 @@ from phraseloom.config import validate
 from phraseloom.errors import ConfigError, CorruptError, DataError, FileProblem
 from phraseloom.options.data import TableSegmenterConfig, TreeSegmenterConfig
 from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig, WordsConfig
-from phraseloom.phrases.segmenters import FixedSegmenter, TableSegmenter, TreeSegmenter
+from phraseloom.phrases.segmenters import FixedSegmenter, TableSegmenter, TreeSegmenter, read_phrases
 from phraseloom.phrases.source import (
     build_segmenter,
     comparable,
@@ -332,6 +332,12 @@ def test_forms_of_tables(tmp_path: Path) -> None:
     ):
         assert phrases_of(table_file(tmp_path / name, content), tmp_path) == ["a cow", "the old man"]
     assert phrases_of(table_file(tmp_path / "bars", b"a ||||\n|||| b\n"), tmp_path) == ["a ||||", "|||| b"]
+
+
+def test_words_of_other_blanks_are_words(tmp_path: Path) -> None:
+    """Only U+0020 separates words, so a no-break space is one, and `phrases filter` may write it."""
+    (tmp_path / "t").write_text("\u00a0 \u2003\t2\n", encoding="utf-8")
+    assert read_phrases(tmp_path / "t") == {"\u00a0 \u2003"}
 
 
 @pytest.mark.parametrize(

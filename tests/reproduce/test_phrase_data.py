@@ -356,13 +356,53 @@ def test_labels_of_other_phrases_than_those_of_the_dataset_are_refused(
 
     lowercase = load_recipe("recipe.yaml", [*other, "data.text.lowercase=true", "data.text.truecase=false"]).data
     assert isinstance(lowercase, DataConfig)
-    with pytest.raises(UsageError, match="which is not made with data"):
+    with pytest.raises(UsageError, match=r"prepared with data.text.lowercase: False, but the recipe has True"):
         find_labels(lowercase)
 
     (prepared / "train.de").write_text("das haus ist gross\n" * 40)  # and a prepare that is stopped before the dataset
     make_phrase_data(config, say=lambda _: None)
     with pytest.raises(UsageError, match="the train text of this dataset is not the text of the labels for"):
         find_labels(config)
+
+
+UNGATED = ["training.fertility=null", "training.max_updates=1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("data.target_phrases.min_count=5", "data.target_phrases: min_count 2, but the recipe has min_count 5;"),
+        ("data.target_phrases.rule=released", "from .*, which is not made with data.target_phrases of this recipe;"),
+        ("data.text.lowercase=true", "data.text.lowercase: False, but the recipe has True;"),
+        ("data.subwords.vectors.train.epochs=2", "data.subwords.vectors.train: epochs 1, but the recipe has epochs 2;"),
+        ("data.subwords.vectors.train.text=[]", "the vectors .*vectors.vec, which are not made with this recipe;"),
+    ],
+)
+def test_a_model_without_a_gate_is_not_trained_on_other_phrases_either(
+    change: str, said: str, prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = [change, "data.text.truecase=false"] if "lowercase" in change else [change]
+    if "lowercase" in change:
+        said = said.replace("lowercase: False, but the recipe has True", "(lowercase|truecase): .*")
+    assert run(["train", "recipe.yaml", *UNGATED, *changes]) == 2
+    shown = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(rf"^phraseloom train: dataset: this dataset was prepared (with|from) .*{said.removeprefix('from ')}", shown)
+    assert shown.endswith("give train the same KEY=VALUE as prepare, or run phraseloom prepare RECIPE --overwrite")
+    assert not (prepared / "runs").exists()
+
+
+def test_the_dataset_counts_where_the_recipe_has_other_words(
+    prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree("dataset.phrases")  # a model needs no steps
+    with training_in_this_process():
+        assert run(["train", "recipe.yaml", *UNGATED, "data.subwords.size=9", "data.subwords.center=true"]) == 0
+    shown = capsys.readouterr().err
+    assert "this dataset was prepared with data.subwords.size: 50000, but the recipe has 9; the dataset counts" in shown
+    assert "prepared with data.subwords.center: False, but the recipe has True; the dataset counts" in shown
+    assert "vectors" not in shown
+    noted = yaml.safe_load(Path("runs/phrases/config.yaml").read_bytes())["data"]["subwords"]
+    assert (noted["size"], noted["center"]) == (50000, False)
 
 
 def test_the_report_names_files_and_lines_of_the_recipe(

@@ -55,6 +55,7 @@ def command(
     from phraseloom.training.run import run_recipe
 
     folder = run or Path("runs") / loaded.name
+    _check_phrases(loaded)
     loaded = _with_lexicon(loaded)
     gated = not is_child() and check_labels(loaded)  # before a training of hours whose last stage would lack them
     try:
@@ -71,6 +72,15 @@ def command(
         raise
     if isinstance(loaded, Recipe) and gated:
         add_fertility(loaded, folder)
+
+
+def _check_phrases(recipe: AnyRecipe) -> None:
+    """Raise UsageError if the dataset was not prepared with the phrases, vectors and text options of the recipe."""
+    from phraseloom.recipe import Recipe
+    from phraseloom.reproduce.phrase_data import check_prepared
+
+    if isinstance(recipe, Recipe) and recipe.data.target_phrases is not None and Path(recipe.data.folder).is_dir():
+        check_prepared(recipe.data)
 
 
 def _with_lexicon(recipe: AnyRecipe) -> AnyRecipe:

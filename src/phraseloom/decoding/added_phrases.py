@@ -120,6 +120,9 @@ def _from_words(path: str | Path, words: Words) -> dict[str, np.ndarray]:
         parts = [word for token in column.split(" ") if token for word in split(token)]
         if len(parts) < 2:
             raise DataError(f"{column!r} is not a phrase of two or more words", file=path, line=number)
+        if (known := join(parts)) in words.vocabulary:
+            vectors[known] = words.vectors[words.vocabulary.id(known)]
+            continue
         ids = [words.vocabulary.id(word) for word in map(escape, parts)]
         if UNK in ids:
             word = parts[ids.index(UNK)]

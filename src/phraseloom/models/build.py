@@ -25,6 +25,7 @@ from phraseloom.layers.recurrent import ATTENTIONS, CELLS, BlockAttention, Cell
 from phraseloom.layers.reordering import ReorderedEncoder, SoftReordering
 from phraseloom.layers.segments import TensorSegmenter
 from phraseloom.layers.table import TableEmbedding, TargetTable
+from phraseloom.losses.vmf_normalizer import SMALLEST_DIMENSION
 from phraseloom.models.decoder import TransformerDecoder, TransformerDecoderLayer
 from phraseloom.models.encoder import NoEncoder, TransformerEncoder, TransformerEncoderLayer
 from phraseloom.models.language_model import LanguageModel
@@ -163,6 +164,11 @@ def _ends(
         raise ModelError(
             f"a {config.output.kind} output needs the vectors of the {target_size} target tokens, and the dataset has none",
             hint="prepare the data with data.subwords: {kind: words, vectors: FILE.vec}",
+        )
+    if table.width < SMALLEST_DIMENSION:
+        raise ModelError(
+            f"a {config.output.kind} output needs target vectors of {SMALLEST_DIMENSION} or more dimensions, not {table.width}",
+            hint="prepare the data with wider vectors, or with a larger data.subwords.dimensions",
         )
     source_embedding = TokenEmbedding(_matrix(source_size, width), **options(source_positions))
     target_embedding = (

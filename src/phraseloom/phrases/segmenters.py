@@ -138,7 +138,7 @@ def read_phrases(path: str | Path) -> set[str]:
         if column == last and number > 1:
             continue
         last, phrase = column, " ".join(word for word in column.split(" ") if word)
-        if not phrase.strip() or phrase == COLUMNS.strip() or phrase.startswith(COLUMNS[1:]):
+        if not phrase or phrase == COLUMNS.strip() or phrase.startswith(COLUMNS[1:]):
             hint = "write one phrase per line, words separated by spaces; more columns may follow a tab or ' ||| '"
             raise DataError("the line has no phrase", file=path, line=number, hint=hint)
         phrases.add(phrase)

@@ -50,6 +50,8 @@ BELOW = f"{ROOT}/"  # of the words of `_place`
 LINES = "lines.txt"  # of `phrases mwt` and `decontaminate`
 LEXICON = "lexicon.tsv"  # of `align lexicon`
 ROW, CLEAN, KEPT, SIDES = "data", "clean", "kept", ("source", "target")  # KEPT: the folder that CLEAN writes
+VECTORS = "vectors.vec"  # of `embeddings train`
+PREPARE_AGAIN = "give train the same KEY=VALUE as prepare, or run phraseloom prepare RECIPE --overwrite"
 NO_CANDIDATE = re.compile(r"no candidate: (.*? several target words); (.*? without links);")  # of `phrases extract`
 NO_PHRASE = re.compile(r"no candidate passed the filters: (.*?);")  # of `phrases filter`
 
@@ -101,7 +103,7 @@ class PhraseData:
         """
         tokens = phrases = 0
         for line in read_lines(self.joined):
-            words = line.split(" ")
+            words = [word for word in line.split(" ") if word]
             tokens += len(words)
             phrases += sum(map(is_phrase, words)) if JOINER in line else 0
         candidates, chosen = sum(1 for _ in read_candidates(self.candidates)), count_lines(self.table)
@@ -274,6 +276,22 @@ def _text_of(argv: Sequence[str]) -> str:
     return argv[argv.index("-s") + 1] if "-s" in argv else argv[2 if argv[0] == "phrases" else 1]
 
 
+def check_prepared(config: DataConfig) -> None:
+    """Raise UsageError if the dataset was prepared with other text options, phrases or vectors than those of `config`."""
+    made = _by_name(_steps(config, *_options(config), Path()))
+    index = read_index(Path(config.folder))
+    _check_texts(config, index, made)
+    vectors, step = Path(str(index.config["subwords"].get("vectors"))), made["vectors"]
+    if not vectors.as_posix().endswith(f"/{step.folder.name}/{VECTORS}"):
+        old = _vector_options(_recorded_words(folder_of(config) / "steps" / vectors.parent.name))
+        new = _vector_options(step.argv)
+        of_dataset, of_recipe = (", ".join(sorted(a - b)) for a, b in ((old, new), (new, old)))
+        what = f"this dataset was prepared with the vectors {vectors}, which are not made with this recipe"
+        if old and of_dataset:
+            what = f"this dataset was prepared with data.subwords.vectors.train: {of_dataset}, but the recipe has {of_recipe}"
+        raise UsageError(what, file=config.folder, hint=PREPARE_AGAIN)
+
+
 def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
     """The tokenised source and the fertilities of each split of the prepared dataset.
 
@@ -281,21 +299,18 @@ def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
     if its text is older than the labels.
     """
     made = _by_name(_steps(config, *_options(config), Path()))
-    splits = dict[str, SplitInfo](read_index(Path(config.folder)).splits.items())
+    index = read_index(Path(config.folder))
+    _check_texts(config, index, made)
+    splits = dict[str, SplitInfo](index.splits.items())
     texts = _texts(config, made)
     labels = {split: pair for split, pair in _labels(config, made).items() if split in splits}
     for split, pair in labels.items():
         file = splits[split].files[0]
-        sides = {"source": (file.source, file.source_sha256), "target": (file.target, file.target_sha256)}
-        for side, (name, _) in sides.items():
-            step, within = texts[split][side]
-            if not Path(name).as_posix().endswith(f"/{step.folder.name}/{within}"):
-                raise _other_phrases(config, Path(name), made)
         for path in pair:
             if not path.is_file():
                 hint = "phraseloom prepare RECIPE --overwrite writes them"
                 raise FileProblem("no labels for training.fertility", file=path, hint=hint)
-        for side, (_, sha256) in sides.items():
+        for side, sha256 in (("source", file.source_sha256), ("target", file.target_sha256)):
             step, within = texts[split][side]
             if read_record(step).content.get("outputs", {}).get(within, {}).get("sha256") != sha256:
                 what = (
@@ -304,6 +319,17 @@ def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
                 hint = "an interrupted prepare leaves this: run phraseloom prepare RECIPE --overwrite"
                 raise UsageError(what, file=config.folder, hint=hint)
     return labels
+
+
+def _check_texts(config: DataConfig, index: Index, made: Mapping[str, Step]) -> None:
+    """Raise UsageError if the steps of the recipe do not write the training and validation text of the dataset."""
+    texts, splits = _texts(config, made), dict[str, SplitInfo](index.splits.items())
+    for split in (split for split in ("train", "valid") if split in splits and split in texts):
+        file = splits[split].files[0]
+        for side, name in (("source", file.source), ("target", file.target)):
+            step, within = texts[split][side]
+            if not Path(name).as_posix().endswith(f"/{step.folder.name}/{within}"):
+                raise _other_phrases(config, index, Path(name), made)
 
 
 def find_lexicon(config: DataConfig) -> Path:
@@ -319,18 +345,21 @@ def _by_name(steps: Steps) -> dict[str, Step]:
     return {name: steps.step(name, StepScope("", ROW)) for name in steps.config.steps}
 
 
-def _other_phrases(config: DataConfig, text: Path, made: Mapping[str, Step]) -> UsageError:
+def _other_phrases(config: DataConfig, index: Index, text: Path, made: Mapping[str, Step]) -> UsageError:
     """The error for a dataset of `text`, which the steps of the recipe do not write."""
-    hint = "give train the same KEY=VALUE as prepare, or run phraseloom prepare RECIPE --overwrite"
+    here, there = config.text.model_dump(mode="json"), index.config["text"]
+    for key in (key for key in here if here[key] != there.get(key)):
+        what = f"this dataset was prepared with data.text.{key}: {there.get(key)}, but the recipe has {here[key]}"
+        return UsageError(what, file=config.folder, hint=PREPARE_AGAIN)
     joined = _recorded_words(folder_of(config) / "steps" / text.parent.name)
     table = _recorded_words(Path(joined[joined.index("--table") + 1]).parent) if "--table" in joined[:-1] else []
     old, new = _filter_options(table), _filter_options(made["table"].argv)
     if table and old != new:
         of_dataset, of_recipe = (", ".join(sorted(a - b)) or "the default" for a, b in ((old, new), (new, old)))
         what = f"this dataset was prepared with data.target_phrases: {of_dataset}, but the recipe has {of_recipe}"
-        return UsageError(what, file=config.folder, hint=hint)
+        return UsageError(what, file=config.folder, hint=PREPARE_AGAIN)
     what = f"this dataset was prepared from {text}, which is not made with data.target_phrases of this recipe"
-    return UsageError(what, file=config.folder, hint=hint)
+    return UsageError(what, file=config.folder, hint=PREPARE_AGAIN)
 
 
 def _recorded_words(step: Path) -> list[str]:
@@ -340,6 +369,15 @@ def _recorded_words(step: Path) -> list[str]:
     except (FileProblem, AttributeError):
         return []
     return [str(word) for word in words] if isinstance(words, list) else []
+
+
+def _vector_options(argv: Sequence[str]) -> set[str]:
+    """The options of a command `embeddings train`, named as in a recipe."""
+    return {
+        f"{name.replace('-', '_')} {value}"
+        for name, value in FILTER_OPTION.findall(" ".join(argv))
+        if name.replace("-", "_") in VectorTraining.model_fields
+    }
 
 
 def _filter_options(argv: Sequence[str]) -> set[str]:
@@ -481,7 +519,7 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     options: dict[str, float] = {"width": vectors.width, "epochs": vectors.epochs, "min-count": vectors.min_count}
     options |= {"sample": vectors.sample, "seed": vectors.seed}
     given = [word for name, value in options.items() for word in (f"--{name}", str(value).removesuffix(".0"))]
-    step("vectors", "embeddings", "train", "{text_for_vectors}/out.txt", "-o", "{here}/vectors.vec",
+    step("vectors", "embeddings", "train", "{text_for_vectors}/out.txt", "-o", f"{{here}}/{VECTORS}",
          "--vocabulary", "{table}/phrases.tsv", *given)  # fmt: skip
     return commands
 
@@ -544,7 +582,7 @@ def _result(
         for side, name in changes[split][0].items():
             lines = [(getattr(file, side), file.lines) for file in read[split]]
             origins[name] = TextOrigin(lines, kept if split == "train" else None)
-    vectors = made["vectors"].folder / "vectors.vec"
+    vectors = made["vectors"].folder / VECTORS
     content = config.model_dump(mode="json") | changes
     content["subwords"] |= {"vectors": named(vectors)}
     return PhraseData(

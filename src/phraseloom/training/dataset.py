@@ -53,17 +53,18 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
 def as_prepared(recipe: AnyRecipe, dataset: Dataset) -> tuple[AnyRecipe, list[str]]:
     """The recipe with the text options, subwords and phrases that its dataset was prepared with, and a warning of each change.
 
-    What `prepare` takes from `data.tokenizer` or finds for `data.target_phrases` is not compared, nor are the places of files.
+    What `prepare` takes from `data.tokenizer` is not compared, nor are the places of files; `phrase_data.check_prepared` compares
+    the text and vectors that it makes for `data.target_phrases`.
     """
     own, theirs, warnings = recipe.data, dataset.config, list[str]()
-    made_by_prepare = own.tokenizer is not None or getattr(own, "target_phrases", None) is not None
-    names = [] if made_by_prepare else ["text", "subwords"]
+    names = [] if own.tokenizer is not None else ["text", "subwords"]
+    made = ("data.subwords.vectors",) if getattr(own, "target_phrases", None) is not None else ()
     names += ["phrases"] if reads_phrases(recipe) else []
     differing = {}
     for name in names:
         here, there = (flatten(data.model_dump(mode="json", include={name}), "data") for data in (own, theirs))
         keys = [key for key in sorted(here.keys() | there.keys()) if here.get(key) != there.get(key)]
-        keys = [key for key in keys if key.split(".")[-1] not in OF_FILES]
+        keys = [key for key in keys if key.split(".")[-1] not in OF_FILES and not key.startswith(made)]
         warnings += [
             f"warning: this dataset was prepared with {key}: {there.get(key)}, but the recipe has {here.get(key)}; "
             "the dataset counts"
