@@ -193,7 +193,9 @@ def test_an_option_that_is_read_stays_in_stored_configurations(output: dict[str,
 
 
 def test_vectors_of_one_dimension_are_refused() -> None:
-    with pytest.raises(ModelError, match="needs target vectors of 2 or more dimensions, not 1; prepare the data with wider"):
+    with pytest.raises(
+        ModelError, match="needs target vectors of 2 or more dimensions, not 1; prepare the data with wider"
+    ):
         build_model(config(), SIZE, SIZE, TargetTable(torch.ones(SIZE, 1)))
 
 

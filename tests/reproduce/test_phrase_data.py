@@ -386,7 +386,9 @@ def test_a_model_without_a_gate_is_not_trained_on_other_phrases_either(
         said = said.replace("lowercase: False, but the recipe has True", "(lowercase|truecase): .*")
     assert run(["train", "recipe.yaml", *UNGATED, *changes]) == 2
     shown = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(rf"^phraseloom train: dataset: this dataset was prepared (with|from) .*{said.removeprefix('from ')}", shown)
+    assert re.search(
+        rf"^phraseloom train: dataset: this dataset was prepared (with|from) .*{said.removeprefix('from ')}", shown
+    )
     assert shown.endswith("give train the same KEY=VALUE as prepare, or run phraseloom prepare RECIPE --overwrite")
     assert not (prepared / "runs").exists()
 

@@ -249,7 +249,10 @@ def test_changed_recipe_is_taken_with_allow_changed(
     [
         (["--from", "step_401", "training.schedule.peak=0.0005"], "--from step_401: no such checkpoint"),
         (["training.freeze=[encoder]", "training.max_updates=14"], "the optimiser state is of another model"),
-        (["model.ffn_width=24", "training.max_updates=14"], "model.safetensors"),
+        (
+            ["model.ffn_width=24", "training.max_updates=14"],
+            "this key cannot change in a run; a new run can begin with its weights (training.start_from)",
+        ),
     ],
 )
 def test_a_change_that_fails_leaves_the_run_as_it_was(
@@ -675,3 +678,52 @@ def test_a_gpu_that_runs_small_micro_batches_in_turn_is_told() -> None:
     assert runs.advice_for_gpus("cpu", 4, 2, 3000) is None  # cores share them
     assert runs.advice_for_gpus("cuda", 2, 2, 3000) is None
     assert runs.advice_for_gpus("cuda", 2, 1, 25_000) is None  # enough to do
+
+
+def changed_text(place: Path, folder: Path, *, valid: bool = False, tokenizer: Path | None = None) -> list[str]:
+    """Overrides of small.yaml for a dataset of other training text, in `folder`."""
+    for name in ("train", "valid"):
+        for language in ("en", "de"):
+            lines = (place / f"{name}.{language}").read_text().splitlines()
+            cut = name == "train" or valid
+            files.atomic_write_text(folder / f"{name}.{language}", "\n".join(lines[: -20 if cut else None]) + "\n")
+    changes = [f"data.folder={folder / 'dataset'}"]
+    changes += [] if tokenizer is None else [f"data.tokenizer={tokenizer}"]
+    prepare(load_recipe(place / "small.yaml", changes).data, data_root=folder)
+    return [*changes, "training.max_updates=16"]
+
+
+def test_a_run_is_not_resumed_with_another_vocabulary(
+    place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even with --allow-changed: a vocabulary learned anew has as many pieces, so that every shape fits."""
+    shutil.copytree(done, tmp_path / "run", symlinks=True)
+    before = snapshot(tmp_path / "run")
+    changes = changed_text(place, tmp_path)
+    capsys.readouterr()
+    command = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "--allow-changed"]
+    assert phraseloom([*command, *changes]) == 2
+    text = one_line(capsys)
+    assert "this run was trained with another source vocabulary than that of the dataset" in text
+    assert f"data.tokenizer: {tmp_path / 'run' / 'checkpoints' / 'step_00000012'}" in text
+    assert snapshot(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("valid", [False, True])
+def test_validations_on_different_texts_are_not_compared(
+    valid: bool, place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(done, tmp_path / "run", symlinks=True)
+    state = tmp_path / "run" / "checkpoints" / "step_00000012" / "state.json"
+    best = json.loads(state.read_text())["best_update"]
+    changes = changed_text(place, tmp_path, valid=valid, tokenizer=done)
+    capsys.readouterr()
+    command = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "--allow-changed"]
+    assert phraseloom([*command, *changes, "training.schedule.peak=1e-12"]) == 0  # which makes no model better
+    said = capsys.readouterr().err
+    assert "changed since this run was started: dataset: " in said
+    assert "data.subwords" not in said and "prepared with" not in said
+    assert f"data.tokenizer: None → {done}" in said and "{" not in said, "a list is compared by its entries"
+    assert ("the validation text is another: the next validation counts as the best" in said) == valid
+    now = json.loads((tmp_path / "run" / "last" / "state.json").read_text())
+    assert now["best_update"] == (16 if valid else best)

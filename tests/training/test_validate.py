@@ -21,7 +21,7 @@ from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import EOS
 from phraseloom.text.words import learn
 from phraseloom.training.dataset import batches_of
-from phraseloom.training.validate import Validator
+from phraseloom.training.validate import Validator, corpus_bleu
 
 
 @pytest.mark.parametrize("search", [{"beam": 5, "n_best": 3}, {"beam": 1, "sample": True}, {"beam": 1, "mbr": 4}])
@@ -78,6 +78,16 @@ def _validated(
 
 
 PAIRS = [([4, 5, 6], [7, 8]), ([4], [4, 5, 6, 7, 8, 4]), ([8, 7], [5]), ([5, 5], [6, 7, 8]), ([6], [4])]
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"), [("zh-TW", "zh"), ("ja", "char"), ("th", "char"), ("de", "13a"), ("", "13a")]
+)
+def test_bleu_has_a_tokenizer_that_splits_the_language(language: str, tokenizer: str) -> None:
+    """Half of a sentence without spaces is a match, not a wrong word."""
+    found = corpus_bleu(["我喜欢吃苹果和梨"], ["我喜欢吃苹果和桃子"], language)
+    assert f"|tok:{tokenizer}|" in found["signature"]
+    assert (found["bleu"] > 50) == (tokenizer != "13a")
 
 
 @pytest.mark.parametrize("loss", ["vmf_released", "cosine", "max_margin"])

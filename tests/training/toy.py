@@ -127,7 +127,7 @@ def make(run: Path, settings: TrainingConfig, world: distributed.World | None = 
     }
     job = TrainingJob(**{**fields, **more})
     run.mkdir(parents=True, exist_ok=True)
-    runs.resume(job, run, read)
+    runs.resume(job, run, read, "valid")
     return job
 
 

@@ -6,6 +6,7 @@ A dataset with source phrases also has the phrase sizes, their segmenter, and th
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ import pydantic
 
 from phraseloom.data.shards import INDEX, LINKS, PHRASES, SplitFiles, SplitInfo, read_index
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError, plural
-from phraseloom.files import MANIFEST, read_manifest, require_folder, sha256_file, verify_files
+from phraseloom.files import MANIFEST, json_bytes, read_manifest, require_folder, sha256_file, verify_files
 from phraseloom.options.data import AnyDataConfig, DataConfig, TextDataConfig
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.reading import inside, own_folder
@@ -232,6 +233,12 @@ class Dataset:
         if not index.is_file() or sha256_file(index) != self.fingerprint:
             what = "the dataset was replaced while it was opened"
             raise FileProblem(what, file=self.folder, hint="run the same command again")
+
+    def content(self, split: str) -> str:
+        """A hash of the examples of a split and of its text."""
+        info = self.index.splits[split]  # type: ignore[index]
+        shards = [shard.model_dump(mode="json") for shard in info.shards]
+        return hashlib.sha256(json_bytes({"shards": shards, "text": info.text_sha256})).hexdigest()
 
     @property
     def is_text(self) -> bool:

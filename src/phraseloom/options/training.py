@@ -319,7 +319,7 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
 
 def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[str]]:
     """(refused, allowed) differences of two resolved recipes, each as `key: old → new`."""
-    before, after = flatten(old), flatten(new)
+    before, after = flatten(_numbered(old)), flatten(_numbered(new))
     refused: list[str] = []
     allowed: list[str] = []
     for key in sorted(before.keys() | after.keys()):
@@ -328,6 +328,13 @@ def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], l
         text = f"{key}: {before.get(key)} → {after.get(key)}"
         (allowed if _free(key, after) else refused).append(text)
     return refused, allowed
+
+
+def _numbered(value: Any) -> Any:
+    """The value with lists of mappings as mappings by number, as overrides name them: `data.train.0.source`."""
+    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+        value = {str(number): x for number, x in enumerate(value)}
+    return {key: _numbered(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:

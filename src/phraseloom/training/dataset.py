@@ -14,8 +14,10 @@ from phraseloom.errors import FileProblem, UsageError
 from phraseloom.options.training import flatten
 from phraseloom.phrases.segmenters import cut_sizes
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
+from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.training.checkpoint import list_checkpoints
 
-__all__ = ["as_prepared", "batches_of", "line_tags", "open_dataset", "reads_phrases"]
+__all__ = ["as_prepared", "batches_of", "check_vocabularies", "line_tags", "open_dataset", "reads_phrases"]
 
 OF_FILES = ("file", "sha256", "vectors", "vectors_sha256")  # a dataset may have been prepared at another place
 
@@ -53,8 +55,8 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
 def as_prepared(recipe: AnyRecipe, dataset: Dataset) -> tuple[AnyRecipe, list[str]]:
     """The recipe with the text options, subwords and phrases that its dataset was prepared with, and a warning of each change.
 
-    What `prepare` takes from `data.tokenizer` is not compared, nor are the places of files; `phrase_data.check_prepared` compares
-    the text and vectors that it makes for `data.target_phrases`.
+    What `prepare` takes from `data.tokenizer` is not compared, nor are the places of files; `phrase_data.check_prepared`
+    compares the text and vectors that it makes for `data.target_phrases`.
     """
     own, theirs, warnings = recipe.data, dataset.config, list[str]()
     names = [] if own.tokenizer is not None else ["text", "subwords"]
@@ -74,6 +76,23 @@ def as_prepared(recipe: AnyRecipe, dataset: Dataset) -> tuple[AnyRecipe, list[st
             differing[name] = getattr(theirs, name)
     data = own.model_copy(update=differing)
     return (recipe.model_copy(update={"data": data}) if differing else recipe), warnings
+
+
+def check_vocabularies(run: Path, dataset: Dataset) -> None:
+    """Raise UsageError if a vocabulary of the newest checkpoint is not that of the dataset: its rows belong to other tokens."""
+    checkpoints = list_checkpoints(run)
+    if not checkpoints or not (folder := checkpoints[-1][1] / "tokenizer").is_dir():
+        return
+    theirs = Tokenizer.load(folder)
+    for side in ("source", "target"):
+        ours, trained = (list(getattr(t, side).vocabulary) for t in (dataset.tokenizer, theirs))
+        if ours != trained:
+            size = f"of {len(ours):,} pieces" if len(ours) != len(trained) else "with other pieces, or in another order"
+            raise UsageError(
+                f"this run was trained with another {side} vocabulary than that of the dataset, which is one {size}",
+                file=run,
+                hint=f"prepare the data again with data.tokenizer: {checkpoints[-1][1]}, or choose another --run folder",
+            )
 
 
 def reads_phrases(recipe: AnyRecipe) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.mixture import mixture_of
-from phraseloom.errors import CorruptError, FileProblem, InterruptedRun, UsageError, plural
+from phraseloom.errors import CorruptError, FileProblem, InterruptedRun, ModelError, UsageError, plural
 from phraseloom.losses.guided import Guide
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.device import SLOW, bf16_cost
@@ -37,7 +38,14 @@ from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.checkpoint import average_checkpoints, is_average_of
 from phraseloom.training.compiled import obstacle
-from phraseloom.training.dataset import as_prepared, batches_of, line_tags, open_dataset, reads_phrases
+from phraseloom.training.dataset import (
+    as_prepared,
+    batches_of,
+    check_vocabularies,
+    line_tags,
+    open_dataset,
+    reads_phrases,
+)
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Display, Hook, Logbook, Tracker
@@ -51,6 +59,7 @@ from phraseloom.training.run_folder import (
     note_pieces,
     note_start,
     note_transfers,
+    noted_dataset,
     noted_pieces,
     prepare_folder,
     run_identity,
@@ -159,6 +168,8 @@ def begin(recipe: AnyRecipe, run: Path, dataset: Dataset, *, allow_changed: bool
         begun.start = read_start(recipe, dataset.tokenizer, segmenter)
     changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
     begun.is_changed = bool(changed)
+    if begun.is_changed and noted_dataset(run) != dataset.fingerprint:
+        check_vocabularies(run, dataset)
     begun.notices = [f"changed since this run was started: {change}" for change in changed]
     if any(change.startswith("decoding.") for change in changed):
         begun.notices.append("decoding is changed for the checkpoints to come; for existing ones, give it to translate")
@@ -334,8 +345,19 @@ def make_job(
     if (start := begun.start) is not None and start.optimizer is not None:
         job.optimizer.load(start.optimizer, start.applied)
         job.state.applied, job.state.rate_factor = start.applied, start.rate_factor
-    resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
+    resume(job, run, partial(_read_weights, model, is_changed=begun.is_changed), dataset.content("valid"))
     return job
+
+
+def _read_weights(model: torch.nn.Module, checkpoint: Path, *, is_changed: bool) -> None:
+    """Read the weights of a checkpoint. Raises ModelError if they do not fit, with a hint for a changed recipe."""
+    try:
+        read_parameters(model, checkpoint / "model.safetensors")
+    except ModelError as error:
+        if not is_changed:
+            raise
+        hint = "this key cannot change in a run; a new run can begin with its weights (training.start_from)"
+        raise ModelError(error.what, file=error.file, hint=hint) from error
 
 
 def _new_model(recipe: AnyRecipe, dataset: Dataset, world: World, begun: Beginning) -> torch.nn.Module:
@@ -405,8 +427,11 @@ def guide(model: torch.nn.Module, config: TrainingConfig) -> None:
     cast(Any, model).guide = Guide(structures, weight=options.weight, decay=options.decay, **places)
 
 
-def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> None:
-    """Give the job its folder, log and display, and load the newest complete checkpoint in all processes."""
+def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None], valid: str) -> None:
+    """Give the job its folder, log and display, and load the newest complete checkpoint in all processes.
+
+    `valid`: a hash of the validation text.
+    """
     if job.world.first:
         job.run = run
         warnings: list[str] = []
@@ -429,6 +454,10 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
             job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
             job.saved = (job.state.update, job.state.validated)
             link(run, job.state)
+        if job.state.validate_on(valid):
+            warnings.append(
+                "the validation text is another: the next validation counts as the best, and patience begins again"
+            )
         job.state.run = identity
         parameters = sum(p.numel() for p in job.model.parameters())
         checkpoint.check_space(run, parameters, checkpoints=3 if newest is None else 2)

@@ -69,6 +69,8 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
         value["model"] = fill_stored(value["model"])
     old = check_recipe(value, file=run / CONFIG, places=places).model_dump(mode="json")
     refused, allowed = changed_keys(old, new)
+    if old["data"]["tokenizer"] or new["data"]["tokenizer"]:  # `prepare` reads no such options then
+        allowed = [change for change in allowed if not change.startswith(("data.text.", "data.subwords."))]
     if (earlier := noted_dataset(run)) != fingerprint:
         refused.append(f"dataset: {earlier[:12]} → {fingerprint[:12]} (another content)")
     if refused and not allow_changed:

@@ -11,7 +11,7 @@ from phraseloom.options.training import PlateauConfig, TrainingConfig
 
 __all__ = ["Progress", "better"]
 
-NEWER = frozenset({"run", "best_by", "plateau_by"})
+NEWER = frozenset({"run", "best_by", "plateau_by", "valid"})
 """Words of the state that runs of earlier versions lack."""
 
 
@@ -42,6 +42,7 @@ class Progress:
     plateau_wait: int = 0
     plateau_best: float | None = None
     plateau_by: str | None = None  # the metric of `plateau_best`
+    valid: str | None = None  # the validation text of both, as a hash
     run: str | None = None  # the identity of the run in `run.json`; None in runs of earlier versions
 
     def record_validation(self, results: dict[str, Any], config: TrainingConfig) -> bool:
@@ -69,6 +70,14 @@ class Progress:
     def forget_best(self) -> None:
         """Let the next validation be the best: the checkpoint of the best so far is gone."""
         self.best_value, self.best_update, self.worse_in_a_row = None, None, 0
+
+    def validate_on(self, valid: str) -> bool:
+        """Compare validations on this text (a hash) from now on; True if earlier ones were on another."""
+        changed, self.valid = self.valid not in (None, valid), valid
+        if changed:  # the best so far is kept until a validation takes its place
+            self.best_value, self.worse_in_a_row = None, 0
+            self.plateau_best, self.plateau_wait = None, 0
+        return changed
 
     def _plateau(self, results: dict[str, Any], config: TrainingConfig) -> None:
         schedule = config.schedule

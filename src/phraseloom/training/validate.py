@@ -20,6 +20,7 @@ import torch
 
 from phraseloom.data.batches import evaluation_batches
 from phraseloom.metrics.perplexity import exp_mean
+from phraseloom.text.casing import base_language
 from phraseloom.training.logbook import finite
 from phraseloom.training.loop import TrainingJob, ValidationInterrupted, autocast
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Validator", "bleu_of", "corpus_bleu"]
 
 CHUNK = 256  # sentences translated between checks for signals
+# Of languages without spaces between words, in which 13a would compare whole clauses.
+TOKENIZERS = {"zh": "zh", "yue": "zh", "ja": "char", "km": "char", "lo": "char", "my": "char", "th": "char"}
 
 
 class Validator:
@@ -124,8 +127,10 @@ class Validator:
                 part = slice(begin, begin + CHUNK)
                 part_trees = None if trees is None else trees[part]
                 outputs += _outputs(translator, own[part], part_trees, None if tags is None else tags[part])
-        plain = self.tokenizer.target.plain
-        return corpus_bleu(job.world.gather_lines(outputs), [plain(line) for line in references])
+        target = self.tokenizer.target
+        return corpus_bleu(
+            job.world.gather_lines(outputs), [target.plain(line) for line in references], target.language
+        )
 
 
 def _outputs(
@@ -168,11 +173,12 @@ def _leave_if_signalled(job: TrainingJob) -> None:
         raise ValidationInterrupted
 
 
-def corpus_bleu(outputs: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """sacreBLEU of detokenised lines, with its signature."""
+def corpus_bleu(outputs: Sequence[str], references: Sequence[str], language: str = "") -> dict[str, Any]:
+    """sacreBLEU of detokenised lines, with its signature; `TOKENIZERS` has the languages that 13a does not split."""
     from sacrebleu.metrics import BLEU
 
-    metric = BLEU(force=True)  # no warnings about tokenised text
+    tokenize = TOKENIZERS.get(base_language(language), "13a")
+    metric = BLEU(tokenize=tokenize, force=True)  # no warnings about tokenised text
     score = metric.corpus_score(list(outputs), [list(references)])
     return {"bleu": round(score.score, 4), "signature": str(metric.get_signature())}
 
@@ -185,4 +191,5 @@ def bleu_of(folder: Path, valid: Split, tokenizer: Tokenizer, *, beam: int, devi
     translator = Translator.from_pretrained(folder, device=device, beam=beam, n_best=1, sample=False, mbr=0)
     with _quiet("phraseloom.decoding"):
         outputs = [translation.text for translation in translator.translate(sources)]
-    return corpus_bleu(outputs, [tokenizer.target.plain(line) for line in references])
+    target = tokenizer.target
+    return corpus_bleu(outputs, [target.plain(line) for line in references], target.language)
