@@ -515,6 +515,18 @@ def test_what_is_too_long_is_cropped_and_said(tokenizer: Tokenizer) -> None:
     assert view_of(short)["notes"][0].startswith("the source was cropped to 3 subwords")
 
 
+def test_a_line_is_explained_as_a_whole_if_the_model_would_split_it(tokenizer: Tokenizer) -> None:
+    pytest.importorskip("pysbd")
+    translator, line = translator_of("queryk interleaved 1-2", tokenizer), "The cow sleeps. The old man sleeps."
+    split = translator.with_options(split_sentences=True)
+    whole, own = view_of(translator, line, None), view_of(split, line, None)
+    (note,) = [note for note in own["notes"] if note not in whole["notes"]]
+    assert note.startswith("the model translates sentence by sentence (split_sentences); here")
+    assert {**own, "notes": whole["notes"]} == whole
+    assert translator.translate([line])[0].log_prob == pytest.approx(own["log_prob"], abs=1e-4)
+    assert not any("split_sentences" in note for note in view_of(split, line)["notes"]), "a given target is never split"
+
+
 def test_the_rows_of_a_cropped_target_are_those_of_the_whole_one(tokenizer: Tokenizer) -> None:
     translator = translator_of("queryk heterogeneous 1-2", tokenizer)
     whole = view_of(translator, "a cow", TARGET)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.report.test_run_report import Checker
 
+from phraseloom.analysis import measurements
+from phraseloom.analysis.measurements import ScoredRun
 from phraseloom.decoding.translator import Translator
 
 from .conftest import Command, phraseloom
@@ -75,6 +77,23 @@ def test_by_log_probability(diff: Any, tmp_path: Path) -> None:
     gaps = [abs(one["log_prob_difference"]) for one in listed]
     assert len(gaps) == 10
     assert gaps == sorted(gaps, reverse=True)
+
+
+def test_a_ranking_that_cannot_be_is_not_replaced_in_silence(
+    diff: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of models whose targets are joined text."""
+
+    def unknown(folder: Path, sources: list[str], references: list[str], *options: Any, **more: Any) -> ScoredRun:
+        return ScoredRun(references if folder.name == "run" else sources, None, None, "")
+
+    monkeypatch.setattr(measurements, "translate_and_score", unknown)
+    done = diff("run", "second", *TEXTS, "--by", "log-prob", "-o", tmp_path / "d.json")
+    assert done.code == 0
+    assert (
+        "warning: sentences are ranked by chrf, not by log-prob: the targets of the model are joined text" in done.err
+    )
+    assert diff("run", "second", *TEXTS, "-o", tmp_path / "e.json").err == ""
 
 
 def test_without_a_reference(diff: Any, tmp_path: Path) -> None:

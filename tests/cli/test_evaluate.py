@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.metrics.bleu import make_scorer
+from phraseloom.report.markup import p_text
 
 from .conftest import Command
 
@@ -86,7 +87,7 @@ def test_pairs_in_text_and_json(files: Path, command: Command) -> None:
         assert p["difference_low"] <= p["difference_high"]
         assert "bs:30|seed:12345" in p["signature"]
     text = command("evaluate", *options).out
-    assert f"{pairs[2]['difference']:+.2f} ({pairs[2]['p']:.3f})" in text
+    assert f"{pairs[2]['difference']:+.2f} ({p_text(pairs[2]['p'])})" in text
     assert "Every pair" in text
 
 

@@ -149,6 +149,15 @@ def test_scores_of_another_program(report: Any, material: Path, command: Command
     assert "COMET" in texts and f"{ours[0]['value']:.2f}" in "".join(texts)
 
 
+def test_a_system_without_scores_beside_others_is_named(report: Any, tmp_path: Path) -> None:
+    done = report("run", "again", "-r", "test.de", "--outputs", "run=out.de", "--bootstrap", "0")
+    assert done.code == 0, done.err
+    lacks = json.loads((tmp_path / "r.json").read_bytes())["lacks"]
+    assert [(one["system"], one["why"]) for one in lacks if one["what"] == "test scores"] == [
+        ("again", "not measured; give --test-source, or --outputs of this system")
+    ]
+
+
 def test_the_first_run_is_the_baseline_whatever_the_order_of_outputs(
     report: Any, material: Path, tmp_path: Path
 ) -> None:

@@ -11,6 +11,9 @@ from tests.helpers import bpe_tokenizer
 from phraseloom.models.store import save_model
 from phraseloom.models.tasks import build
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig, WordsConfig
+from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.words import learn
 
 
 def test_score_of_a_translation_is_the_score_of_translate(command: Command, project: Path, tmp_path: Path) -> None:
@@ -80,6 +83,20 @@ def test_an_ensemble_averages_at_each_subword(command: Command, project: Path) -
     done = command("score", first, "--ensemble-mean", "probabilities", stdin=pairs)
     assert (done.code, done.is_one_line_of("score")) == (2, True)
     assert "--ensemble-mean is for an ensemble of models; add --ensemble MODEL" in done.err
+
+
+def test_plain_targets_of_a_model_of_joined_text_are_warned_of(command: Command, tmp_path: Path) -> None:
+    words = learn(["the old man sleeps ."], WordsConfig(joined=True))
+    tokenizer = Tokenizer(TextConfig(tokenize="moses"), "de", "en", learn(["der alte mann"], WordsConfig()), words)
+    sizes = {"width": 8, "heads": 1, "ffn_width": 8, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+    config = ModelConfig.model_validate({**sizes, "tied": "none"})
+    save_model(tmp_path / "words", build(config, tokenizer), config, tokenizer, languages=("de", "en"))
+    done = command("score", "words", stdin=b"der mann\tthe old man sleeps.\n")
+    assert done.code == 0
+    assert (
+        "targets of this model are joined text (phraseloom phrases segment), not plain text; 1 of 4 target" in done.err
+    )
+    assert command("score", "words", stdin=b"der mann\tthe old man sleeps .\n").err == ""
 
 
 def test_a_pair_of_probability_0_is_null_in_json(command: Command, tmp_path: Path) -> None:

@@ -177,6 +177,13 @@ def test_a_word_bonus_makes_outputs_longer(translator):
     assert sizes[0] <= sizes[1] < sizes[2]
 
 
+def test_scores_have_the_bonus_by_which_translations_are_ranked(translator):
+    rewarded = translator.with_options(word_bonus=0.7, length_penalty={"kind": "none"})
+    lines = lines_of_words(3, seed=5)
+    for one in (*rewarded.translate(lines), *rewarded.score(lines, ["the old man", "the", "cow"])):
+        assert one.tokens and one.score == pytest.approx(one.log_prob + 0.7 * len(one.tokens), abs=1e-6)
+
+
 def test_attention_cannot_be_chosen(translator):
     with pytest.raises(UsageError, match="a segmental model has none"):
         translator.translate(["the old man"], alignment_layer=1)

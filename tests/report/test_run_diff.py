@@ -57,6 +57,18 @@ def test_what_differs_and_what_does_not(systems: list[SystemFacts]) -> None:
     assert any("dataset folder" in lack.why for lack in found.lacks)
 
 
+def test_losses_of_different_outputs_are_not_subtracted(tmp_path: Path) -> None:
+    folders = [make_run(tmp_path / str(n), perplexities={}, losses={1: 4.0, 2: 3.0}) for n in range(2)]
+    first, second = systems_of(*map(str, folders))
+    for output, keys in (("softmax", ["nll"]), ("continuous", [])):
+        runs = [
+            [run.model_copy(update={"output": kind}) for run in s.runs]
+            for s, kind in ((first, "softmax"), (second, output))
+        ]
+        both = [s.model_copy(update={"runs": own}) for s, own in zip((first, second), runs, strict=True)]
+        assert [curve.key for curve in build(both).curves] == keys
+
+
 def test_curves_and_who_reaches_whom(systems: list[SystemFacts]) -> None:
     curve = next(c for c in build(systems).curves if c.key == "perplexity")
     assert [(r.update, r.difference) for r in curve.rows] == [(10, -3.0), (20, -0.5)]

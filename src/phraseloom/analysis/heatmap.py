@@ -224,7 +224,7 @@ def tokens_of(side: Any, ids: list[int]) -> Tokens:
 
 def _own_translation(translator: Any, source: str, trees: list[str] | None, number: int) -> list[int]:
     id_of = translator.tokenizer.target.vocabulary.id
-    options: dict[str, Any] = {"long_lines": "crop", "n_best": 1, "numbers": [number]}
+    options: dict[str, Any] = {"long_lines": "crop", "split_sentences": False, "n_best": 1, "numbers": [number]}
     result = translator.translate([source], trees=trees, report=TranslationReport(), **options)
     return [id_of(token) for token in result[0].tokens]
 

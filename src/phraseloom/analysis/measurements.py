@@ -29,7 +29,7 @@ from phraseloom.metrics.ratio import plain
 
 KINDS = ("translation", "contrastive", "alignment", "entropy", "activation", "fertility")
 GIVEN_LINES = "its translations were given, not made here"
-UNKNOWN_PHRASES = "the model writes phrases, and plain text does not tell which"
+UNKNOWN_PHRASES = "the targets of the model are joined text (phrases segment), and plain text does not tell it"
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class ScoredRun:
     """The lines of one run, log P of the references (or of these lines) in nats, and phrase links as text.
 
     `phrases` is None if they were not requested or are not available; `why` has the reason in the latter case. `log_probs` is
-    None for a model that writes phrases, except for its own translations: plain text does not tell which words are a phrase.
+    None for a model of joined text, except for its own translations: plain text does not tell its tokens and phrases.
     """
 
     lines: list[str]

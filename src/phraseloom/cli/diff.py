@@ -12,7 +12,7 @@ import typer
 from phraseloom.cli.options import Device, ResampleSeed
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.report_input import TestReference, TestTags, TestTrees
-from phraseloom.cli.streams import note
+from phraseloom.cli.streams import note, warn
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.files import atomic_write_json, atomic_write_text
 
@@ -102,6 +102,9 @@ def command(
     options = {"tags": tags or (), "alignments": alignments, "device": device, "say": partial(note, "diff")}
     sides = _sides(systems, known, text, translations, options, lacks)
     scores, differences = _compare(sides, text, by, sentences, (bootstrap, seed)) if sides else (None, None)
+    if differences is not None and differences.by != by:
+        why = next((lack.why for lack in lacks if lack.what == "log P"), "log P is not known for both")
+        warn("diff", f"sentences are ranked by {differences.by}, not by {by}: {why}")
     _write(build(known, scores=scores, sentences=differences, lacks=lacks), output)
 
 

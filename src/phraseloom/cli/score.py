@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -201,6 +202,7 @@ def _of_pairs(translator: Translator, source: Path | None, target: Path | None, 
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
     translator.require_trees(trees is not None)
     pairs, cropped = PairReader(source, target), CroppedLines("pair")
+    piece, unknown = translator.tokenizer.target.vocabulary.piece(UNK), Counter[bool]()
 
     def run() -> Iterator[Window]:
         for sources, targets in pairs.windows(translator.config.window):
@@ -209,6 +211,7 @@ def _of_pairs(translator: Translator, source: Path | None, target: Path | None, 
                 scores = translator.score(sources, targets, trees=of_sources)
             for score in scores:
                 cropped.note(score.cropped)
+                unknown.update(token == piece for token in score.tokens)
             yield [
                 (score, t if (s.strip() or t.strip()) and not score.cropped else None)
                 for score, s, t in zip(scores, sources, targets, strict=True)
@@ -217,9 +220,13 @@ def _of_pairs(translator: Translator, source: Path | None, target: Path | None, 
             beside.finish()
 
     def warnings() -> list[str]:
-        return cropped.warnings(translator.config) + pairs.warnings()
+        found = cropped.warnings(translator.config) + pairs.warnings()
+        if translator.tokenizer.target.joined and unknown[True]:
+            what = "targets of this model are joined text (phraseloom phrases segment), not plain text"
+            found.append(f"{what}; {unknown[True]:,} of {unknown.total():,} target tokens are unknown to it")
+        return found
 
-    return ScoredText(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
+    return ScoredText(run(), piece, warnings)
 
 
 def _of_file(source: Path, size: int, report: LineReport) -> Iterator[list[str]]:

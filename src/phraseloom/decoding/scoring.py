@@ -22,7 +22,7 @@ Config = DecodingConfig | GenerationConfig
 
 @dataclass(frozen=True)
 class Score:
-    """`log_prob` in nats, with EOS; `score` = `log_prob` / length penalty, as in search.
+    """`log_prob` in nats, with EOS; `score` = (`log_prob` + word bonus · tokens) / length penalty, as in search.
 
     `token_log_probs` has one more entry than `tokens`, for EOS. `cropped`: the end of a side was left out.
     """
@@ -34,11 +34,18 @@ class Score:
     cropped: bool = False
 
     @staticmethod
-    def of(token_log_probs: list[float], tokens: list[str], penalty: LengthPenalty, cropped: bool = False) -> Score:
+    def of(
+        token_log_probs: list[float],
+        tokens: list[str],
+        penalty: LengthPenalty,
+        cropped: bool = False,
+        *,
+        word_bonus: float = 0.0,
+    ) -> Score:
         """The score from the log-probabilities of tokens and EOS."""
-        total = sum(token_log_probs)
-        divisor = float(penalty.divisor(torch.tensor(len(token_log_probs), dtype=torch.float64)))
-        return Score(total, total / divisor, tokens, token_log_probs, cropped)
+        total, length = sum(token_log_probs), len(token_log_probs)
+        divisor = float(penalty.divisor(torch.tensor(length, dtype=torch.float64)))
+        return Score(total, (total + word_bonus * (length - 1)) / divisor, tokens, token_log_probs, cropped)
 
 
 def score_pairs(

@@ -33,9 +33,9 @@ class PhraseLink(NamedTuple):
 class Translation:
     """The translation of one line.
 
-    `text`: detokenised. `score`: `log_prob` (nats, with EOS) / length penalty; for a split line the mean over its parts,
-    weighted by their tokens. `tokens`: the subwords; `words`: the target words before detokenisation.
-    `alignment`: links (source word, target word) from 0; `phrases`: links of spans; both None unless requested.
+    `text`: detokenised. `score`: `log_prob` (nats, with EOS), plus the word bonus of each token, / length penalty; for a split
+    line the mean over its parts, weighted by their tokens. `tokens`: the subwords; `words`: the target words before
+    detokenisation. `alignment`: links (source word, target word) from 0; `phrases`: links of spans; both None unless requested.
     `segments`: of a segmental model, numbered in `tokens` and in subwords of the line; None for other models.
     `replaced`: the entries of `words` that replace unknown words (`tokens` still has UNK); None unless requested.
     `blank`: the line was blank, and the model did not run. `cropped`: the end of the line was left out. `parts`: the number

@@ -449,7 +449,7 @@ class Translator:
         log_probs = score_pairs(model, pairs, config, self.device, phrases)
         piece, penalty = self.tokenizer.target.vocabulary.piece, build_penalty(config.length_penalty)
         return [
-            Score.of(token_log_probs, [piece(i) for i in ids], penalty, is_cropped)
+            Score.of(token_log_probs, [piece(i) for i in ids], penalty, is_cropped, word_bonus=config.word_bonus)
             for token_log_probs, (_, ids), is_cropped in zip(log_probs, pairs, cropped, strict=True)
         ]
 

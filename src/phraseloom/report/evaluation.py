@@ -305,7 +305,7 @@ def _pairs(part: BootstrapTests, pairs: Sequence[PairTest]) -> str:
         names, cells = list(values), {}
         for pair in (p for p in pairs if p.metric == metric):
             star = "*" if pair.p_holm < LEVEL else " "
-            cells[pair.system, pair.other] = f"{pair.difference:+.2f} ({pair.p:.3f}){star}"
+            cells[pair.system, pair.other] = f"{pair.difference:+.2f} ({p_text(pair.p)}){star}"
         headers = ["", metric, "score", *(f"− {i}" for i in range(1, len(names)))]
         rows: list[list[object]] = [
             [str(i), name, float(values[name]), *(cells.get((name, other)) for other in names[:-1])]

@@ -203,12 +203,13 @@ def _views(
 ) -> list[View]:
     """The view of each sentence by one model; each is translated alone, so that no digit depends on its neighbours.
 
-    `lines`: their numbers, from 1, for a model that draws its translations; default: their places.
+    `lines`: their numbers, from 1, for a model that draws its translations; default: their places. Lines are not split into
+    sentences, because one attention belongs to one translation.
     """
-    side = translator.tokenizer.target
+    side, splits = translator.tokenizer.target, translator.config.split_sentences
     totals = [len(ids) for ids in translator.tokenizer.source.encode_batch(list(sources))]
     limit = min(max_tokens, translator.config.max_input_tokens)
-    translator = translator.with_options(max_input_tokens=limit, long_lines="crop", n_best=1)
+    translator = translator.with_options(max_input_tokens=limit, long_lines="crop", split_sentences=False, n_best=1)
     source_ids, sizes, _ = cropped_sources(translator, sources, trees)
     tags = len(translator.tokenizer.tag_ids(translator.config.tags))
     views = []
@@ -239,6 +240,7 @@ def _views(
             target_total=len(target_ids),
             phrases=None if sizes is None else sizes[n],
             translation=own,
+            unsplit=splits and own is not None,
         )
         views.append(view(translator, pair, uses))
     return views

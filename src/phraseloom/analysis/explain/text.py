@@ -24,7 +24,7 @@ class ExplainedPair:
     `source` and `target` are the subword ids that are shown, without EOS; the first `tags` ids of `source` are tags.
     `source_total` and `target_total` count the ids of the whole lines, without tags.
     `phrases` are the sizes of the source phrases, if the model needs them. `translation` is the model's own one, None for a
-    given target.
+    given target. `unsplit`: the model would split this line into sentences.
     """
 
     source_line: str
@@ -37,6 +37,7 @@ class ExplainedPair:
     target_total: int
     phrases: list[int] | None
     translation: Translation | None
+    unsplit: bool = False
 
     @property
     def source_of_line(self) -> list[int]:
@@ -102,7 +103,8 @@ def scores(translator: Any, pair: ExplainedPair) -> dict[str, Any]:
     phrases = None if pair.phrases is None else [pair.phrases]
     ids = (pair.source, pair.target)
     (log_probs,) = score_pairs(translator.model, [ids], translator.config, translator.device, phrases)
-    score = Score.of(log_probs, [], build_penalty(translator.config.length_penalty))
+    penalty, bonus = build_penalty(translator.config.length_penalty), translator.config.word_bonus
+    score = Score.of(log_probs, [], penalty, word_bonus=bonus)
     is_known = pair.whole and math.isfinite(score.log_prob)
     shown = log_probs if pair.whole else log_probs[:-1]
     return {
@@ -124,6 +126,10 @@ def notes(translator: Any, pair: ExplainedPair) -> list[str]:
     elif pair.translation is None and translator.tokenizer.target.joined and JOINER not in pair.target_line:
         result.append(
             "targets of this model are joined text, and this one has no joined phrase: it is read word by word"
+        )
+    if pair.unsplit:
+        result.append(
+            "the model translates sentence by sentence (split_sentences); here, the line is translated as a whole"
         )
     if pair.translation is not None and pair.translation.hit_max_length:
         result.append("the translation reached its maximal length and may be incomplete")

@@ -129,10 +129,15 @@
       this.legend();
     }
 
+    // The baseline of the label of cell i; a label that is wider than its cell begins inside the map, which the corner does not cover.
+    middle(i) {
+      return Math.max(11, (i + 0.5) * this.cell + 4);
+    }
+
     columnLabels(block, height) {
       const width = (block.end - block.first) * this.cell;
       const texts = this.texts("columns", block, (i) => {
-        const x = (i + 0.5) * this.cell + 4;
+        const x = this.middle(i);
         return { x, y: height - 5, transform: `rotate(-90 ${x} ${height - 5})` };
       });
       const name = this.plane.columnBlocks.length > 1 || block.kind !== "token" ? block.name : "";
@@ -148,7 +153,7 @@
       const height = (block.end - block.first) * this.cell;
       const texts = this.texts("rows", block, (i) => ({
         x: width - 6,
-        y: (i + 0.5) * this.cell + 4,
+        y: this.middle(i),
         "text-anchor": "end",
       }));
       return html("div", { class: "map-rows" }, svg("svg", { width, height, "aria-hidden": "true" }, texts));

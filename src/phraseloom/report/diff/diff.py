@@ -279,6 +279,8 @@ def _curve(key: str, systems: Sequence[SystemFacts]) -> ComparedCurve | None:
     Training values are means over intervals, the same ones for both systems.
     """
     runs = [system.run_curves(key) for system in systems]
+    if key == "nll" and len({run.output for system in systems for run in system.runs if run.output}) > 1:
+        return None  # losses of different kinds
     if not all(runs) or any(key not in system.curves for system in systems):
         return None
     common = common_updates([curve for curves in runs for curve in curves])

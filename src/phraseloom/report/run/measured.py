@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=ShownSystem)
 T = TypeVar("T")
 MEASURED = "measured"
+ALL_OF_IT = "everything about translations"
 NO_TRANSLATION = "it is a language model, which does not translate"
 Runs = Sequence[Mapping[str, Any]]
 Measured = dict[str, dict[str, list[Any]]]  # kind → system → measurement of each run
@@ -97,7 +98,7 @@ def measure_systems(
     others: list[Missing] = []
     for system, known in zip(systems, facts, strict=True):
         if not known.translates:
-            others.append(Missing(system=system.name, what="everything about translations", why=NO_TRANSLATION))
+            others.append(Missing(system=system.name, what=ALL_OF_IT, why=NO_TRANSLATION))
         if not known.translates or not all(run.has_model for run in known.runs):
             continue
         own = replace(material, translate=material.translate and system.name not in translated)

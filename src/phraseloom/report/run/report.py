@@ -19,7 +19,7 @@ from phraseloom.report.charts import svg
 from phraseloom.report.charts.places import by_distance, by_group
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.run.learning import learned_nothing
-from phraseloom.report.run.measured import NAMES
+from phraseloom.report.run.measured import ALL_OF_IT, NAMES, NO_TRANSLATION
 from phraseloom.report.run.parts import (
     METHOD,
     ORDER,
@@ -149,7 +149,12 @@ def build(
         configuration=configuration([system.runs for system in systems]),
         about=dict(about or {}),
         warnings=[*learned_nothing(shown, parts), *warnings(systems)],
-        lacks=[*missing(everything), *lacks, *_not_measured(parts, lacks, systems, options)],
+        lacks=[
+            *missing(everything),
+            *lacks,
+            *_without_scores(parts, lacks, systems),
+            *_not_measured(parts, lacks, systems, options),
+        ],
     )
 
 
@@ -366,6 +371,20 @@ def _not_measured(
             why = f"{NO_MODEL}; {give}" if kind == "scores" else NO_MODEL
         result.append(Missing(system=None, what=what, why=why))
     return result
+
+
+def _without_scores(parts: Sequence[Part], lacks: Sequence[Missing], systems: Sequence[SystemFacts]) -> list[Missing]:
+    """The systems that have no test scores where others have some, unless a lack says so."""
+    scored = [{system.name for system in part.systems} for part in parts if isinstance(part, ScoresPart)]
+    if not scored:
+        return []
+    told = {lack.system for lack in lacks if lack.what in (NEEDS["scores"][0], ALL_OF_IT)}
+    why = {True: "not measured; give --test-source, or --outputs of this system", False: NO_TRANSLATION}
+    return [
+        Missing(system=system.name, what=NEEDS["scores"][0], why=why[system.translates])
+        for system in systems
+        if system.name not in told.union(*scored)
+    ]
 
 
 TESTS = "Intervals: Wilson; p: exact McNemar test against the first system."
