@@ -40,7 +40,7 @@ QUICK = {
 SYSTEMS = ("own", "own-1", "hf", "hf-eager", "onmt", "joey", "sockeye")
 # Batches by padded tokens of one side: their tokens over the real ones of the larger side, on captions. JoeyNMT does not sort
 # sentences by length.
-PADDED = {"onmt": 1.16, "joey": 2.2, "sockeye": 1.3}
+PADDED = {"onmt": 1.16, "joey": 2.2, "sockeye": 1.16}
 
 
 def own_recipe(shape: dict[str, Any], dataset: Dataset, tokens: int, target_share: float, file: Path) -> Path:

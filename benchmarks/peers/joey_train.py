@@ -6,10 +6,11 @@ the method that does one step is wrapped to count. It never validates, so the tr
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from pathlib import Path
 from typing import Any
+
+import arguments
 
 SPECIALS = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 NUMBERS = {"unk_id": 0, "pad_id": 1, "bos_id": 2, "eos_id": 3}
@@ -106,16 +107,7 @@ def count_updates() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--batch", type=int, default=4096, help="padded tokens of the longer side")
-    parser.add_argument("--vocabulary", type=int, help="not used: the file of the vocabulary tells")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    import torch
-
-    torch.set_num_threads(options.threads)
+    options = arguments.read(4096, "padded tokens of the longer side")
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
     count_updates()

@@ -7,7 +7,6 @@ empty ones where they are not installed.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -15,6 +14,8 @@ import sys
 import types
 from pathlib import Path
 from typing import Any
+
+import arguments
 
 UNUSED = ("spacy", "fasttext", "ahocorasick", "fasttext_langdetect")
 
@@ -95,20 +96,11 @@ def count_updates() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--vocabulary", type=int, required=True)
-    parser.add_argument("--batch", type=int, default=2150, help="padded tokens of the longer side")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
     os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
+    options = arguments.read(2150, "padded tokens of the longer side")
     for name in UNUSED:
         if importlib.util.find_spec(name) is None:
             sys.modules[name] = types.ModuleType(name)
-    import torch
-
-    torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "onmt.yaml"
     file.write_text(json.dumps(config(options.data, options.out, options.vocabulary, options.batch)))

@@ -6,11 +6,11 @@ the method that does one step is wrapped to count. It never validates, so the tr
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
-from pathlib import Path
 from typing import Any
+
+import arguments
 
 SETTINGS = """
 --use-cpu --shared-vocab --weight-tying-type src_trg_softmax --num-layers 3:3 --transformer-model-size 256
@@ -42,24 +42,16 @@ def count_updates() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--batch", type=int, default=2150, help="padded tokens of the target side")
-    parser.add_argument("--vocabulary", type=int, help="not used: Sockeye counts the types of the text")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    import torch
-
-    torch.set_num_threads(options.threads)
+    options = arguments.read(2150, "padded tokens of the target side")
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     count_updates()
     from sockeye.train import main as train
 
+    batch = max(options.batch, 8 * 101)  # it rounds to eight sentences, and has to hold so many of the longest ones
     text = {"-s": "train.source", "-t": "train.target", "-vs": "train.source", "-vt": "train.target"}
     files = [x for option, name in text.items() for x in (option, str(options.data / name))]
-    sys.argv = ["sockeye-train", *files, "-o", str(options.out), "--batch-size", str(options.batch), *SETTINGS.split()]
+    sys.argv = ["sockeye-train", *files, "-o", str(options.out), "--batch-size", str(batch), *SETTINGS.split()]
     train()
 
 
