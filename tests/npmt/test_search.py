@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -184,7 +185,44 @@ def test_a_sentence_does_not_depend_on_the_others(beam, connects):
         assert alone[0] == together[b]
 
 
-@pytest.mark.parametrize("beam", [1, 3])
+def slow_beam(model, sentence, positions, beam, bonus):
+    """Words → log p; at each position the hypotheses share one beam over prefixes, which is never cut short."""
+    hypotheses = {(): 0.0}
+    for t in range(positions):
+        row_of = functools.partial(model.log_probs, sentence, t)
+        live = [(p + bonus * len(before), before, ()) for before, p in hypotheses.items()]
+        finished = []
+        merged = {before: p + float(row_of(before, ())[END]) for before, p in hypotheses.items()}
+        for length in range(model.max_segment + 1):
+            if length:
+                finished += [
+                    (score + float(row_of(before, words)[END]), before, words) for score, before, words in live
+                ]
+            longer = [
+                (score + float(row_of(before, words)[w]) + bonus, before, (*words, w))
+                for score, before, words in live
+                for w in WORDS
+            ]
+            live = sorted(longer, key=lambda found: -found[0])[:beam]
+        for score, before, words in sorted(finished, key=lambda found: -found[0])[:beam]:
+            joined = before + words
+            merged[joined] = math.log(math.exp(merged.get(joined, -math.inf)) + math.exp(score - bonus * len(joined)))
+        hypotheses = dict(sorted(merged.items(), key=lambda item: -(item[1] + bonus * len(item[0])))[:beam])
+    return hypotheses
+
+
+@pytest.mark.parametrize("bonus", [0.0, 0.8, -0.5])
+@pytest.mark.parametrize("beam", [2, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_hypotheses_share_the_beam_over_prefixes_if_segments_depend_on_the_words_before(seed, beam, bonus):
+    model, lengths = ToySegmental(seed, max_segment=3, connects=True), [4, 0, 2, 5]
+    found = run(model, lengths, beam=beam, n_best=beam, word_bonus=bonus)
+    for b, positions in enumerate(lengths):
+        expected = slow_beam(model, b, positions, beam, bonus)
+        assert {tuple(h.tokens): h.log_prob for h in found[b]} == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("beam", [1, WIDE])
 def test_all_positions_at_once_find_what_the_walk_finds(beam):
     class Walked(ToySegmental):
         """The same probabilities, but the search cannot know that they need no history."""
@@ -194,9 +232,10 @@ def test_all_positions_at_once_find_what_the_walk_finds(beam):
 
     for seed in range(6):
         plain = ToySegmental(seed, max_segment=3)
-        assert run(Walked(seed, 3, connects=True), [4, 2], beam=beam, n_best=beam) == run(
-            plain, [4, 2], beam=beam, n_best=beam
-        )
+        walked, at_once = (run(m, [2, 1], beam=beam, n_best=40) for m in (Walked(seed, 3, connects=True), plain))
+        for some, others in zip(walked, at_once, strict=True):
+            assert [h.tokens for h in some] == [h.tokens for h in others]
+            assert [h.log_prob for h in some] == pytest.approx([h.log_prob for h in others], abs=1e-12)
 
 
 def test_the_segments_of_all_positions_come_from_one_call_a_word():
@@ -209,6 +248,7 @@ def test_the_segments_of_all_positions_come_from_one_call_a_word():
     run(connected, [4, 2, 7], beam=4)
     assert len(connected.calls) <= 4 * 7
     assert connected.calls[0] == 3
+    assert max(connected.calls) <= 3 * 4
 
 
 def row_of(**chances):

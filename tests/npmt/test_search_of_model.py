@@ -57,7 +57,7 @@ def found_by(model, sources, *, beam, **limits):
 def test_a_wide_beam_finds_what_the_model_says_of_each_output(connect, cell):
     model = tiny(connect, cell)
     sources = [[4, 5], [6], [7, 4, 5]]
-    for b, some in enumerate(found_by(model, sources, beam=130)):
+    for b, some in enumerate(found_by(model, sources, beam=31 * 7)):  # segments of all hypotheses share the beam
         assert len(some) == 2 ** (2 * len(sources[b]) + 1) - 1  # every output of up to two words a position
         batch = make_batch([sources[b]] * len(some), [h.tokens for h in some])
         expected = model.score(batch).sum(1).tolist()

@@ -10,7 +10,11 @@ best finished segments by log p + bonus · words, and always the empty segment (
 last finished segment even with the bonus of the longest segment; this is exact, because further words only lower log p. Only
 the beam over prefixes can lose a segment: with `count` ≥ the number of prefixes the result equals enumeration.
 
-Ties: the shorter segment; at equal length the one whose prefix ranked higher, then the lower id of the last word.
+Where the contexts are hypotheses of one sentence, they share one such beam: prefixes and segments of all of them compete by the
+score of the hypothesis plus their own. So the segment RNN reads `count` prefixes a word, not `count` for each hypothesis.
+
+Ties: the shorter segment; at equal length the one whose prefix ranked higher, then the lower id of the last word. Of two
+hypotheses, the first.
 
 `History` has the states of a connected model after the words of each hypothesis. Hypotheses with equal words have equal states,
 so merging them loses nothing.
@@ -115,19 +119,24 @@ def best_segments(
     banned: Sequence[int],
     bounds: Bounds | None = None,
     bonus: float = 0.0,
+    groups: Sequence[Sequence[float]] | None = None,
     should_cancel: ShouldCancel | None = None,
 ) -> list[list[Candidate]]:
-    """For each context the empty segment and up to `count` others, best first; `banned` words only if forced.
+    """For each context the empty segment and others, best first; `banned` words only if forced.
 
-    Raises ModelError if the model gives NaN, Cancelled.
+    There are up to `count` others for each context. With `groups` there are as many for each group: consecutive contexts of one
+    sentence, whose scores are given; the score of a segment is added to that of its context. Raises ModelError if the model
+    gives NaN, Cancelled.
     """
+    groups = [[0.0]] * len(states_RD) if groups is None else groups
     result: list[list[Candidate]] = []
     size = max(1, CHUNK // (count * (model.end_token + 1)))
-    for begin in range(0, len(states_RD), size):
+    for begin in range(0, len(groups), size):
         raise_if_cancelled(should_cancel)
-        part = slice(begin, begin + size)
+        some = groups[begin : begin + size]
+        part = slice(len(result), len(result) + sum(map(len, some)))
         search = _Prefixes(model, count, banned, None if bounds is None else bounds.rows(part), bonus)
-        result += search.run(states_RD[part], None if history_RD is None else history_RD[part])
+        result += search.run(states_RD[part], None if history_RD is None else history_RD[part], some)
     return result
 
 
@@ -218,91 +227,104 @@ def _ban(log_probs_NV: Tensor, model: SegmentModel, banned: Sequence[int]) -> No
 
 
 class _Prefixes:
-    """The beam over the prefixes of R contexts; N rows are live, grouped by context, best first."""
+    """The beam over the prefixes of G groups of R contexts; N rows are live, grouped, best first in each group."""
 
     def __init__(
         self, model: SegmentModel, count: int, banned: Sequence[int], bounds: Bounds | None, bonus: float
     ) -> None:
         self.model, self.count, self.banned, self.bounds, self.bonus = model, count, banned, bounds, bonus
 
-    def run(self, states_RD: Tensor, history_RD: Tensor | None) -> list[list[Candidate]]:
-        """Extend prefixes word by word until none can become one of the best segments."""
-        model, num, device = self.model, len(states_RD), states_RD.device
+    def run(
+        self, states_RD: Tensor, history_RD: Tensor | None, groups: Sequence[Sequence[float]]
+    ) -> list[list[Candidate]]:
+        """Extend prefixes word by word until none can become one of the best segments of its group.
+
+        `groups` has the scores of the contexts of each group, to which those of their segments are added.
+        """
+        model, num, device = self.model, len(groups), states_RD.device
         size = model.max_segment
-        self.best_RC = torch.full((num, self.count), NEVER, dtype=torch.float64, device=device)
-        self.words_RCS = torch.full((num, self.count, size), FREE, dtype=torch.long, device=device)
-        empty_R = torch.full((num,), NEVER, dtype=torch.float64, device=device)
-        owner_N = torch.arange(num, device=device)
-        total_N = torch.zeros(num, dtype=torch.float64, device=device)
-        prefix_NS = torch.full((num, size), FREE, dtype=torch.long, device=device)
-        tokens_N = torch.full((num,), model.start_token, dtype=torch.long, device=device)
+        sizes_G = torch.tensor([len(scores) for scores in groups], device=device)
+        self.group_R = torch.arange(num, device=device).repeat_interleave(sizes_G)
+        self.score_R = torch.tensor([s for scores in groups for s in scores], dtype=torch.float64, device=device)
+        self.best_GC = torch.full((num, self.count), NEVER, dtype=torch.float64, device=device)
+        self.context_GC = torch.zeros((num, self.count), dtype=torch.long, device=device)
+        self.words_GCS = torch.full((num, self.count, size), FREE, dtype=torch.long, device=device)
+        context_N = torch.arange(len(states_RD), device=device)
+        total_N = self.score_R.clone()
+        empty_R = torch.full_like(total_N, NEVER)
+        prefix_NS = torch.full((len(states_RD), size), FREE, dtype=torch.long, device=device)
+        tokens_N = torch.full((len(states_RD),), model.start_token, dtype=torch.long, device=device)
         state = model.segment_start(states_RD, history_RD)
         for length in range(size + 1):
             log_probs_NV = model.segment_step(tokens_N, state)
-            ended_N = total_N + log_probs_NV[:, model.end_token].double().clamp_(max=0.0)
-            refuse_nan(ended_N)
+            end_N = log_probs_NV[:, model.end_token].double().clamp(max=0.0)
+            refuse_nan(end_N)
             if self.bounds is not None:
-                ended_N = ended_N.masked_fill(self.bounds.fewest_R[owner_N] > length, NEVER)
-            slot_N = _places(owner_N, num)
+                end_N = end_N.masked_fill(self.bounds.fewest_R[context_N] > length, NEVER)
+            slot_N = _places(self.group_R[context_N], num)
             if length == 0:
-                empty_R = ended_N
+                empty_R = end_N
             else:
-                self._finish(owner_N, slot_N, ended_N + self.bonus * length, prefix_NS)
+                self._finish(context_N, slot_N, total_N + end_N + self.bonus * length, prefix_NS)
             if length == size:
                 break
-            _only_words(log_probs_NV, model, self.banned, self.bounds, owner_N, length)
-            parent_M, word_M, total_N = self._extend(log_probs_NV, owner_N, slot_N, total_N, length)
+            _only_words(log_probs_NV, model, self.banned, self.bounds, context_N, length)
+            parent_M, word_M, total_N = self._extend(log_probs_NV, context_N, slot_N, total_N, length)
             if not len(parent_M):
                 break
-            owner_N, prefix_NS, tokens_N = owner_N[parent_M], prefix_NS[parent_M], word_M
+            context_N, prefix_NS, tokens_N = context_N[parent_M], prefix_NS[parent_M], word_M
             prefix_NS[:, length] = word_M
             state.reorder(parent_M)
         return self._candidates(empty_R)
 
-    def _finish(self, owner_N: Tensor, slot_N: Tensor, ended_N: Tensor, prefix_NS: Tensor) -> None:
-        """Merge the segments that end now into the best ones of their contexts; at ties the older ones go first."""
-        num, width = len(self.best_RC), int(slot_N.max()) + 1
-        new_RW = self.best_RC.new_full((num, width), NEVER)
-        new_RW[owner_N, slot_N] = ended_N
-        words_RWS = self.words_RCS.new_full((num, width, self.words_RCS.shape[2]), FREE)
-        words_RWS[owner_N, slot_N] = prefix_NS
-        all_scores, all_words = torch.cat([self.best_RC, new_RW], 1), torch.cat([self.words_RCS, words_RWS], 1)
-        order_RC = torch.sort(all_scores, dim=1, descending=True, stable=True).indices[:, : self.count]
-        self.best_RC = all_scores.gather(1, order_RC)
-        self.words_RCS = all_words.gather(1, order_RC[:, :, None].expand(-1, -1, all_words.shape[2]))
+    def _finish(self, context_N: Tensor, slot_N: Tensor, ended_N: Tensor, prefix_NS: Tensor) -> None:
+        """Merge the segments that end now into the best ones of their groups; at ties the older ones go first."""
+        num, width, group_N = len(self.best_GC), int(slot_N.max()) + 1, self.group_R[context_N]
+        new_GW = self.best_GC.new_full((num, width), NEVER)
+        new_GW[group_N, slot_N] = ended_N
+        context_GW = context_N.new_zeros((num, width))
+        context_GW[group_N, slot_N] = context_N
+        words_GWS = self.words_GCS.new_full((num, width, self.words_GCS.shape[2]), FREE)
+        words_GWS[group_N, slot_N] = prefix_NS
+        all_scores, all_words = torch.cat([self.best_GC, new_GW], 1), torch.cat([self.words_GCS, words_GWS], 1)
+        order_GC = torch.sort(all_scores, dim=1, descending=True, stable=True).indices[:, : self.count]
+        self.best_GC = all_scores.gather(1, order_GC)
+        self.context_GC = torch.cat([self.context_GC, context_GW], 1).gather(1, order_GC)
+        self.words_GCS = all_words.gather(1, order_GC[:, :, None].expand(-1, -1, all_words.shape[2]))
 
     def _extend(
-        self, log_probs_NV: Tensor, owner_N: Tensor, slot_N: Tensor, total_N: Tensor, length: int
+        self, log_probs_NV: Tensor, context_N: Tensor, slot_N: Tensor, total_N: Tensor, length: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The live prefixes of the next length: the row of the parent, the last word and the log-probability of each."""
+        """The live prefixes of the next length: the row of the parent, the last word and the score of each."""
         values_NK, ids_NK = best_columns(log_probs_NV, self.count)
         totals_NK = total_N[:, None] + values_NK.double().clamp_(max=0.0)
         if self.bounds is not None:
-            totals_NK.masked_fill_((self.bounds.most_R[owner_N] <= length)[:, None], NEVER)
-        num, width, count = len(self.best_RC), int(slot_N.max()) + 1, totals_NK.shape[1]
+            totals_NK.masked_fill_((self.bounds.most_R[context_N] <= length)[:, None], NEVER)
+        num, width, count = len(self.best_GC), int(slot_N.max()) + 1, totals_NK.shape[1]
+        group_N = self.group_R[context_N]
         dense = totals_NK.new_full((num, width, count), NEVER)
-        dense[owner_N, slot_N] = totals_NK
-        row_RW = owner_N.new_zeros((num, width))
-        row_RW[owner_N, slot_N] = torch.arange(len(owner_N), device=owner_N.device)
-        best_RC, order_RC = torch.sort(dense.view(num, -1), dim=1, descending=True, stable=True)
-        best_RC, order_RC = best_RC[:, : self.count], order_RC[:, : self.count]
+        dense[group_N, slot_N] = totals_NK
+        row_GW = group_N.new_zeros((num, width))
+        row_GW[group_N, slot_N] = torch.arange(len(group_N), device=group_N.device)
+        best_GC, order_GC = torch.sort(dense.view(num, -1), dim=1, descending=True, stable=True)
+        best_GC, order_GC = best_GC[:, : self.count], order_GC[:, : self.count]
         more = self.bonus * (self.model.max_segment if self.bonus > 0 else length + 1)
-        owner_M, rank_M = ((best_RC > NEVER) & (best_RC + more > self.best_RC[:, -1:])).nonzero(as_tuple=True)
-        place_M = order_RC[owner_M, rank_M]
-        parent_M = row_RW[owner_M, place_M.div(count, rounding_mode="floor")]
-        return parent_M, ids_NK[parent_M, place_M % count], best_RC[owner_M, rank_M]
+        group_M, rank_M = ((best_GC > NEVER) & (best_GC + more > self.best_GC[:, -1:])).nonzero(as_tuple=True)
+        place_M = order_GC[group_M, rank_M]
+        parent_M = row_GW[group_M, place_M.div(count, rounding_mode="floor")]
+        return parent_M, ids_NK[parent_M, place_M % count], best_GC[group_M, rank_M]
 
     def _candidates(self, empty_R: Tensor) -> list[list[Candidate]]:
-        result, bonus = [], self.bonus
-        all_scores, words = self.best_RC.tolist(), self.words_RCS.tolist()
-        lengths = (self.words_RCS != FREE).sum(2).tolist()
-        for empty, scores, rows, sizes in zip(empty_R.tolist(), all_scores, words, lengths, strict=True):
-            candidates = [Candidate((), empty)] if empty > NEVER else []
-            candidates += [
-                Candidate(tuple(w[:n]), p - bonus * n) for p, w, n in zip(scores, rows, sizes, strict=True) if p > NEVER
-            ]
-            result.append(sorted(candidates, key=lambda c: -(c.log_prob + bonus * len(c.words))))
-        return result
+        bonus, score_R = self.bonus, self.score_R.tolist()
+        result = [[Candidate((), empty)] if empty > NEVER else [] for empty in empty_R.tolist()]
+        lengths = (self.words_GCS != FREE).sum(2).flatten().tolist()
+        scores, contexts = self.best_GC.flatten().tolist(), self.context_GC.flatten().tolist()
+        for score, context, words, n in zip(
+            scores, contexts, self.words_GCS.flatten(0, 1).tolist(), lengths, strict=True
+        ):
+            if score > NEVER:
+                result[context].append(Candidate(tuple(words[:n]), score - score_R[context] - bonus * n))
+        return [sorted(some, key=lambda c: -(c.log_prob + bonus * len(c.words))) for some in result]
 
 
 def _places(owner_N: Tensor, num: int) -> Tensor:

@@ -11,8 +11,9 @@ t+1 extends each with its segments; hypotheses with equal words are merged by ad
 
 Exact: the probability of each segmentation; the merging (it compares words, not hashes); bounds on the length and forced
 prefixes. Pruned: at each position, segments beyond the `beam` best and the empty one (`candidates.py`), then hypotheses beyond
-the `beam` best. So `log_prob` is the logarithm of the unpruned part of p(y | x): never above log p(y | x), and equal to it if
-the beam covers the space. The segmentation of a hypothesis is the likeliest unpruned one.
+the `beam` best. Position by position (below), these are the best segments of all hypotheses of a sentence together, unless it
+has a forced prefix. So `log_prob` is the logarithm of the unpruned part of p(y | x): never above log p(y | x), and equal to it
+if the beam covers the space. The segmentation of a hypothesis is the likeliest unpruned one.
 
 Unless the model `connects`, the segments of a position do not depend on the words before it. Then S + 1 calls of the segment
 RNN give the segments of all positions of all sentences, and combining them needs no model. A connected model, and a sentence
@@ -86,6 +87,10 @@ class _Path(NamedTuple):
     trail: _Trail | None
     parent: int
 
+    def score(self, bonus: float) -> float:
+        """log p, with the bonus of the words."""
+        return self.log_prob + bonus * len(self.words)
+
 
 _EMPTY = _Path((), 0.0, 0.0, None, 0)
 
@@ -132,12 +137,17 @@ class _Search:
         forced = [b for b in sentences if self.bounds[b].prefix]
         free = [b for b in sentences if not self.bounds[b].prefix]
         paths = {} if self.model.connects else self._at_once(free)
-        paths |= self._walk([b for b in free if not paths.get(b)], self.options.beam)
-        paths |= self._walk(forced, max(self.options.beam, self.size))
+        paths |= self._walk([b for b in free if not paths.get(b)], self.options.beam, together=True)
+        paths |= self._walk(forced, max(self.options.beam, self.size), together=False)
         return [self._hypotheses(b, paths[b]) for b in sentences]
 
     def _candidates(
-        self, states_RD: Tensor, history_RD: Tensor | None, count: int, bounds: Bounds | None
+        self,
+        states_RD: Tensor,
+        history_RD: Tensor | None,
+        count: int,
+        bounds: Bounds | None,
+        groups: Sequence[Sequence[float]] | None = None,
     ) -> list[list[Candidate]]:
         arguments: dict[str, Any] = {
             "banned": self.banned,
@@ -147,7 +157,7 @@ class _Search:
         }
         if count == 1:
             return [[candidate] for candidate in greedy_segments(self.model, states_RD, history_RD, **arguments)]
-        return best_segments(self.model, states_RD, history_RD, count=count, **arguments)
+        return best_segments(self.model, states_RD, history_RD, count=count, groups=groups, **arguments)
 
     def _at_once(self, sentences: Sequence[int]) -> dict[int, list[_Path]]:
         """Hypotheses from lists of segments without bounds; none for a sentence whose bounds these lists cannot meet."""
@@ -164,8 +174,11 @@ class _Search:
             result[b] = paths
         return result
 
-    def _walk(self, sentences: Sequence[int], count: int) -> dict[int, list[_Path]]:
-        """Hypotheses position by position, with segments under the bounds of each hypothesis."""
+    def _walk(self, sentences: Sequence[int], count: int, *, together: bool) -> dict[int, list[_Path]]:
+        """Hypotheses position by position, with segments under the bounds of each hypothesis.
+
+        `together`: the hypotheses of a sentence share one list of `count` segments; otherwise each has its own.
+        """
         paths = {b: [_EMPTY] for b in sentences}
         nonempty = sum(self.positions[b] > 0 for b in sentences)
         history = History(self.model, nonempty) if self.model.connects else None
@@ -181,7 +194,8 @@ class _Search:
                 device,
             )
             states_RD = self.states_BSD[[b for b in here for _ in paths[b]], t]
-            lists = self._candidates(states_RD, None if history is None else history.output, count, bounds)
+            groups = [[path.score(self.options.word_bonus) for path in paths[b]] for b in here] if together else None
+            lists = self._candidates(states_RD, None if history is None else history.output, count, bounds, groups)
             first = 0
             written: list[tuple[int, tuple[int, ...]]] = []
             for b in here:
@@ -217,7 +231,7 @@ class _Search:
                     trail = _Trail(trail, Segment(position, len(path.words), len(joined), log_prob))
                 if total > NEVER:
                     merged[joined] = _Path(joined, total, best, trail, parent)
-        ranked = sorted(merged.values(), key=lambda path: -(path.log_prob + bonus * len(path.words)))
+        ranked = sorted(merged.values(), key=lambda path: -path.score(bonus))
         if not bound.prefix:
             return ranked[: self.options.beam]
         inside = [path for path in ranked if len(path.words) < len(bound.prefix)]
@@ -234,7 +248,7 @@ class _Search:
                 trail, segment = trail
                 segments.append(segment)
             length = torch.tensor(len(words) + 1.0, dtype=torch.float64)
-            score = (path.log_prob + options.word_bonus * len(words)) / float(options.penalty.divisor(length))
+            score = path.score(options.word_bonus) / float(options.penalty.divisor(length))
             cut = len(words) == bound.longest < bound.positions * self.size
             result.append(Hypothesis(words, path.log_prob, score, cut, segments[::-1]))
         return sorted(result, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
