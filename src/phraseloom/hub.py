@@ -38,7 +38,9 @@ from phraseloom.reading import MIB, inside
 from phraseloom.replace import FolderKind, check_folder, new_folder, remove_own, system_errors
 
 SCHEME = "hf://"
-ENDINGS = (".safetensors", ".json", ".txt", ".md", ".tsv", ".vocab", ".codes", ".model", ".spm", ".yml", ".yaml")
+ENDINGS = (
+    ".safetensors", ".json", ".txt", ".md", ".tsv", ".vocab", ".codes", ".model", ".spm", ".truecase", ".yml", ".yaml",
+)  # fmt: skip
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".npz", ".ot", ".joblib")
 CARD, CONFIG, WEIGHTS = "README.md", "config.json", "model.safetensors"
 PARTS = ("tokenizer/", "segmenter/")  # folders of a model
@@ -214,7 +216,7 @@ def _git_blob(path: Path) -> str:
 
 
 def _write_copy(remote: _Remote, output: str | Path, *, overwrite: bool = False) -> PulledModel:
-    is_model = MANIFEST in remote.files
+    is_model = MANIFEST in remote.files and any(name.startswith(PARTS) for name in remote.files)
     if not is_model:
         _refuse_pickles(remote)
     with new_folder(output, MODEL if is_model else COPY, overwrite=overwrite) as new:

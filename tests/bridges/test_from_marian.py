@@ -165,6 +165,24 @@ def _cut(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-100]) and None
 
 
+def _tensor(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def rewrite(folder: Path) -> None:
+        from safetensors.torch import load_file, save_file
+
+        tensors = load_file(folder / "model.safetensors")
+        tensors[name] = change(tensors[name])
+        save_file(tensors, folder / "model.safetensors")
+
+    return rewrite
+
+
+def _half_a_pair(folder: Path) -> None:
+    ids = json.loads((folder / "vocab.json").read_bytes())
+    last = max((piece for piece in ids if piece[0] != "<"), key=lambda piece: ids[piece])
+    ids["\ud800"] = ids.pop(last)
+    (folder / "vocab.json").write_text(json.dumps(ids))
+
+
 def _only_pickle(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model.pkl")
 
@@ -236,6 +254,19 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         _edit("generation_config.json", min_length="3"),
         "generation_config.json: min_length is '3', not a whole number of at least 0",
     ),
+    "a number that is none": (
+        _tensor("model.encoder.layers.0.fc1.weight", lambda t: t.fill_(float("nan"))),
+        "tensor model.encoder.layers.0.fc1.weight holds NaN, infinity or numbers beyond those of float32",
+    ),
+    "a number beyond float32": (
+        _tensor("model.shared.weight", lambda t: t.double().fill_(1e300)),
+        "tensor model.shared.weight holds NaN, infinity or numbers beyond",
+    ),
+    "whole numbers": (
+        _tensor("model.decoder.layers.0.fc2.bias", lambda t: t.int()),
+        "tensor model.decoder.layers.0.fc2.bias is of the type torch.int32, not of floats",
+    ),
+    "half a surrogate pair": (_half_a_pair, "vocab.json: piece '\\ud800' (id"),
     "a fraction as an id": (_edit("vocab.json", **{"</s>": 0.0}), "do not have the ids"),
 }
 
@@ -276,7 +307,7 @@ def settings_of(folder: Path) -> None:
     theirs = from_marian._read_folder(folder) if (folder / "config.json").is_file() else read_npz_folder(folder)
     vocabularies = [from_marian._vocabulary(theirs, side)[0] for side in range(len(theirs.vocabularies))]
     from_marian._tokenizer(theirs, vocabularies)
-    from_marian._generation(theirs)
+    from_marian._generation(theirs, unknown=1)
     from_marian.model_config(theirs.config, excluded=[])
 
 
@@ -346,11 +377,33 @@ def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) 
         "sequence_bias: [[[5], -3.0]]",
         "exponential_decay_length_penalty: [5, 1.1]",
         "force_words_ids: [[6]]",
-        "bad_words_ids besides the padding token",
+        "bad_words_ids: [[5]]",
         "outputs with the padding token, which is never produced here",
         "eos_token_id: [0, 7]",
         "early_stopping: True",
     )
+
+
+def test_settings_out_of_range_are_replaced_by_the_nearest_and_named(folders: Any, tmp_path: Path) -> None:
+    shutil.copytree(folders("small")[0], tmp_path / "theirs")
+    settings = {"length_penalty": -1.0, "num_beams": 2000, "max_length": 10**7, "forced_eos_token_id": None}
+    _edit("generation_config.json", **settings)(tmp_path / "theirs")
+    assert import_marian(tmp_path / "theirs", tmp_path / "ours").notes == (
+        "no forced_eos_token_id: an output of max_length would not have to end there",
+        "num_beams: 2000 (1000 in its place)",
+        "length_penalty: -1.0 (0.0 in its place)",
+        "max_length: 10000000 (100002 in its place)",
+    )
+
+
+def test_a_ban_of_unknown_words_is_kept(folders: Any, tmp_path: Path) -> None:
+    shutil.copytree(folders("small")[0], tmp_path / "theirs")
+    config = json.loads((tmp_path / "theirs/config.json").read_bytes())
+    unknown = json.loads((tmp_path / "theirs/vocab.json").read_bytes())["<unk>"]
+    settings = {"bad_words_ids": [[config["pad_token_id"]], [unknown]], "renormalize_logits": False}
+    _edit("generation_config.json", **settings)(tmp_path / "theirs")
+    assert import_marian(tmp_path / "theirs", tmp_path / "ours").notes == ()
+    assert load_model(tmp_path / "ours")[2]["unknown"] == "forbid"
 
 
 def test_all_settings_of_generate_are_known() -> None:

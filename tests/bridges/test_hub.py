@@ -17,16 +17,22 @@ import yaml
 from tests.bridges import fake_hub
 from tests.bridges.fake_hub import FakeHub
 from tests.golden.make import MODEL
-from tests.helpers import content
+from tests.helpers import LINES, content, tiny_tokenizer
 from tests.test_replace import tree
 
 from phraseloom import hub as bridge
 from phraseloom.cli.hub import recorded_scores
 from phraseloom.cli.main import run
+from phraseloom.config import validate
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.files import verify_manifest, write_manifest
-from phraseloom.models.store import change_generation, find_model
+from phraseloom.models.store import change_generation, find_model, save_model
+from phraseloom.models.tasks import build
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
+from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.truecase import learn_truecaser
 
 huggingface_hub = pytest.importorskip(
     "huggingface_hub", reason="huggingface_hub is not installed: pip install 'phraseloom[hub]'"
@@ -98,6 +104,17 @@ def test_there_and_back(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> Non
     assert again.count("license: mit") == 1 and again.count("\n---\n") == 1 and hub.private == {"ann/again"}
 
 
+def test_a_model_of_truecased_text_goes_there_and_back(hub: FakeHub, tmp_path: Path) -> None:
+    subwords = tiny_tokenizer(tmp_path).source.subwords
+    cases = {side: learn_truecaser(LINES) for side in ("source", "target")}
+    tokenizer = Tokenizer(TextConfig(tokenize="moses", truecase=True), "en", "de", subwords, subwords, truecasers=cases)
+    config = validate(ModelConfig, {"preset": "tiny"})
+    save_model(tmp_path / "model", build(config, tokenizer), config, tokenizer)
+    assert run(["hub", "push", str(tmp_path / "model"), "ann/case"]) == 0
+    assert run(["hub", "pull", "ann/case", "pulled"]) == 0
+    assert content(Path("pulled"))["tokenizer/source.truecase"]
+
+
 def test_an_address_is_a_model(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
     first = hub.put("ann/world", content(GOLDEN))
     changed = hub.put("ann/world", {**content(GOLDEN), "notes.txt": b"x"})
@@ -162,6 +179,9 @@ def test_a_repository_of_others_is_copied_without_its_pickles(hub: FakeHub, caps
     assert out.err == "left on the Hub: onnx/model.json, pytorch_model.bin, run.py\n"
     assert content(Path("theirs")).keys() == {"config.json", "source.spm", "model.safetensors", "export.json"}
     assert run(["hub", "pull", "others/opus", "theirs", "--overwrite"]) == 0
+    hub.put("others/opus", {**there, "manifest.json": b"[1]"})
+    assert run(["hub", "pull", "others/opus", "with-manifest"]) == 0
+    assert content(Path("with-manifest"))["manifest.json"] == b"[1]"
     del there["model.safetensors"]
     hub.put("others/opus", there)
     fails(capsys, "its weights are no safetensors but pytorch_model.bin", "hub", "pull", "others/opus", "other")

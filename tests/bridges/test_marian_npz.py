@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from tests.bridges import marian
 from tests.bridges.test_from_marian import Runs, check_logits, check_outputs, check_wrong_values, keys_read
@@ -19,6 +20,7 @@ from phraseloom.bridges.marian_npz import read_vocabulary
 from phraseloom.cli.main import run
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import CorruptError, PhraseloomError
+from phraseloom.models.store import load_model
 
 pytest.importorskip("transformers", reason=marian.REASON)
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -51,6 +53,43 @@ def test_settings_of_the_decoder_without_a_counterpart_are_named(folders: tuple[
     decoder.write_text(settings + "word-penalty: 0.5\noutput-sampling: [full]\n")
     notes = import_marian(tmp_path / "marian", tmp_path / "again").notes
     assert notes == ("word-penalty: 0.5", "output-sampling: ['full']")
+
+
+def test_the_length_of_outputs_is_that_of_marian(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(folders[1], tmp_path / "marian")
+    decoder = tmp_path / "marian/decoder.yml"
+    usual = decoder.read_text()
+    for options, expected in (("", (3.0, 3)), ("max-length-factor: 1.5\n", (1.5, 1))):
+        decoder.write_text(usual + options)
+        assert import_marian(tmp_path / "marian", tmp_path / "ours", overwrite=True).notes == ()
+        length = json.loads((tmp_path / "ours/generation_config.json").read_bytes())["max_length"]
+        assert (length["factor"], length["constant"]) == expected
+    decoder.write_text(usual + "shortlist: [lex.bin, 50, 50]\nmax-length: 10\nmax-length-crop: true\n")
+    notes = import_marian(tmp_path / "marian", tmp_path / "again").notes
+    assert notes == ("shortlist: ['lex.bin', 50, 50]", "max-length: 10", "max-length-crop: True")
+
+
+def test_gelu_of_marian_is_another_function(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """x σ(1.702 x), which is no option here: it becomes swish between scaled matrices."""
+    npz = marian.write_npz(folders[0], tmp_path / "marian", **{"transformer-ffn-activation": "gelu"})
+    import_marian(npz, tmp_path / "ours")
+    model, _, _ = load_model(tmp_path / "ours")
+    arrays = dict(np.load(npz / "model.npz"))
+    x = torch.randn(5, arrays["encoder_l1_ffn_W1"].shape[0])
+    w1, b1, w2, b2 = (torch.from_numpy(arrays[f"encoder_l1_ffn_{name}"]) for name in ("W1", "b1", "W2", "b2"))
+    inner = x @ w1 + b1
+    expected = (inner * torch.sigmoid(1.702 * inner)) @ w2 + b2
+    torch.testing.assert_close(model.encoder.layers[0].feed_forward(x), expected.view(5, -1))
+
+
+def test_a_piece_that_is_spelled_like_the_padding_token(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(folders[1], tmp_path / "marian")
+    vocabulary = tmp_path / "marian/opus.vocab.yml"
+    lines = vocabulary.read_text().splitlines(keepends=True)
+    vocabulary.write_text("".join(lines[:-1]) + "<pad>: " + lines[-1].rpartition(": ")[2])
+    import_marian(tmp_path / "marian", tmp_path / "ours")
+    pieces = load_model(tmp_path / "ours")[1].target.vocabulary
+    assert [piece for piece in pieces if piece.startswith("<pad>")] == ["<pad>", f"<pad>#{len(pieces) - 3}"]
 
 
 @pytest.mark.full

@@ -10,7 +10,7 @@ import torch
 from tests.bridges import marian
 from tests.cli.conftest import Command, command  # noqa: F401
 from tests.golden.make import MODEL
-from tests.helpers import LINES, tiny_tokenizer
+from tests.helpers import LINES, tagged_tokenizer, tiny_tokenizer
 
 from phraseloom.bridges.exported import what_cannot_go
 from phraseloom.bridges.from_marian import import_marian
@@ -111,6 +111,24 @@ def test_options_of_a_plain_transformer(options: dict[str, Any], tmp_path: Path)
     expected = log_probs.gather(2, batch.target_out_BT[:, :, None])[:, :, 0]
     for row, length, result in zip(expected, batch.target_lengths_B.tolist(), scored, strict=True):
         assert result.log_probs == pytest.approx(row[:length].tolist(), abs=2e-4)
+
+
+def test_tags_are_never_written(tmp_path: Path) -> None:
+    """Not even by a model to which they are likely."""
+    tokenizer = tagged_tokenizer("<2de>")
+    config = validate(ModelConfig, {"preset": "tiny", "dropout": 0.0, "output": {"bias": True}})
+    torch.manual_seed(5)
+    model = build(config, tokenizer)
+    with torch.no_grad():
+        model.output.bias[tokenizer.target.tag_ids["<2de>"]] = 50.0
+    save_model(tmp_path / "model", model, config, tokenizer)
+    export_ctranslate2(tmp_path / "model", tmp_path / "ct2")
+    ours = Translator.from_pretrained(
+        tmp_path / "model", beam=1, max_length={"constant": 9}, min_length={"constant": 0}
+    )
+    theirs = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1)
+    found = theirs.translate_batch([["a"]], beam_size=1, max_decoding_length=9)
+    assert found[0].hypotheses[0] == ours.translate(["a"])[0].tokens and "<2de>" not in found[0].hypotheses[0]
 
 
 def test_an_imported_model(tmp_path: Path) -> None:

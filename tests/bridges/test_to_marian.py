@@ -90,6 +90,21 @@ def test_there_and_back_are_the_same_parameters(tmp_path: Path) -> None:
         assert torch.equal(parameter, again[name]), name
 
 
+def test_an_imported_model_is_exported_and_imported_again(tmp_path: Path) -> None:
+    """Its start token is excluded from the output, which the export writes as a bias of -inf."""
+    marian.need_transformers()
+    theirs = marian.write_folder(tmp_path / "theirs")
+    import_marian(theirs, tmp_path / "ours")
+    change_generation(tmp_path / "ours", {"unknown": "forbid"})
+    export_marian(tmp_path / "ours", tmp_path / "exported")
+    assert import_marian(tmp_path / "exported", tmp_path / "again").notes == ()
+    translators = [Translator.from_pretrained(tmp_path / name) for name in ("ours", "again")]
+    first, second = (translator.translate([source for source, _ in marian.world()[:20]]) for translator in translators)
+    assert [t.tokens for t in first] == [t.tokens for t in second]
+    assert [t.log_prob for t in first] == pytest.approx([t.log_prob for t in second], abs=1e-4)
+    assert translators[1].config.unknown == "forbid"
+
+
 def test_settings_of_the_search_go_or_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, theirs = random_model(tmp_path / "model"), tmp_path / "theirs"
 

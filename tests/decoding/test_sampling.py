@@ -95,6 +95,8 @@ def test_top_k_and_top_p_leave_out_what_they_say() -> None:
     assert ties.tolist() == [0.5, 0.5, 0, 0, 0]
     cold = filtered(p.log(), Sampling(temperature=0.01))[0]
     assert float(cold[1]) == pytest.approx(1.0)
+    coldest = filtered(p.log(), Sampling(temperature=1e-320))[0]
+    assert coldest.tolist() == [0, 1, 0, 0, 0]
 
 
 def test_draw_never_takes_what_has_no_probability() -> None:

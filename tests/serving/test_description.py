@@ -126,11 +126,13 @@ def test_buckets_are_cumulative() -> None:
     for seconds in (0.001, 0.3, 99.0):
         metrics.observe("/x", 200, seconds)
     metrics.translated('a"b', 2, 30)
+    metrics.translated("busy", 1_234_567, 98_765_432)
     text = metrics.text(SimpleNamespace(batches=4, waiting=1, busy_seconds=0.0), 7.0)  # type: ignore[arg-type]
     counts = [int(n) for n in re.findall(r'seconds_bucket\{path="/x",le="[^"]+"\} (\d+)', text)]
     assert counts == sorted(counts) and counts[0] == 1 and counts[-2:] == [2, 3]
     assert 'phraseloom_request_seconds_sum{path="/x"} 99.301000' in text
-    assert 'phraseloom_tokens_total{model="a\\"b"} 30' in text and "phraseloom_uptime_seconds 7" in text
+    assert 'phraseloom_tokens_total{model="a\\"b"} 30' in text and "phraseloom_uptime_seconds 7.000" in text
+    assert 'texts_total{model="busy"} 1234567\n' in text and 'tokens_total{model="busy"} 98765432\n' in text
 
 
 @pytest.mark.parametrize("path", ["/translate", "/explain"])

@@ -28,13 +28,13 @@ from phraseloom.layers.embeddings import sinusoid
 from phraseloom.layers.initialisation import ShapesOnly
 from phraseloom.models.store import MODEL, put_parameters, write_model
 from phraseloom.models.tasks import build
-from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.decoding import MAX_BEAM, DecodingConfig
 from phraseloom.options.model import ModelConfig
 from phraseloom.options.text import TextConfig
 from phraseloom.replace import check_folder, new_folder
 from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.tokenizer import Tokenizer
-from phraseloom.text.vocabulary import BOS, SPECIALS, Vocabulary
+from phraseloom.text.vocabulary import BOS, PAD, SPECIALS, UNK, Vocabulary
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 ONE_MATRIX = "share_encoder_decoder_embeddings"
@@ -74,6 +74,9 @@ IGNORED: dict[str, tuple[Any, ...]] = {
     "num_return_sequences": (1, None),
     "word-penalty": (0.0, None),  # this and the next are of Marian's own decoder.yml
     "output-sampling": ([], False, None),
+    "shortlist": ([], None),
+    "max-length": (1000, None),
+    "max-length-crop": (False, None),
 }
 LEAST_KNOWN = 0.5  # of the pieces of a sentencepiece model, in vocab.json
 
@@ -98,18 +101,26 @@ def import_marian(folder: str | Path, output: str | Path, *, overwrite: bool = F
     theirs = read_npz_folder(folder) if is_npz else _read_folder(folder)
     sides = [_vocabulary(theirs, side) for side in range(len(theirs.vocabularies))]
     tokenizer = _tokenizer(theirs, [vocabulary for vocabulary, _ in sides])
-    generation, without_pad, notes = _generation(theirs)
+    generation, without_pad, notes = _generation(theirs, unknown=sides[-1][1][UNK])
     start_is_pad = theirs.config.whole("decoder_start_token_id") == theirs.config.whole("pad_token_id")
-    own = model_config(theirs.config, excluded=["pad"] * without_pad + ["bos"] * start_is_pad)
     tensors, file = theirs.read_tensors()
+    never = {"pad": without_pad, "bos": start_is_pad}
+    for name, number in zip(("pad", "bos"), (sides[-1][1][PAD], sides[-1][1][BOS]), strict=True):
+        never[name] |= _is_impossible(tensors.get(names.OUTPUT_BIAS), number)
+    own = model_config(theirs.config, excluded=[name for name, excluded in never.items() if excluded])
     converted = _convert(tensors, own, [order for _, order in sides], file)
     with ShapesOnly():
         model = build(own, tokenizer)
     put_parameters(model, converted, file)
     with new_folder(output, MODEL, overwrite=overwrite, inputs=[folder]) as new:
-        names = write_model(new, model, own, tokenizer, languages=theirs.languages, generation=generation)
-        write_manifest(new, names)
+        files = write_model(new, model, own, tokenizer, languages=theirs.languages, generation=generation)
+        write_manifest(new, files)
     return Imported(theirs.languages, sum(p.numel() for p in model.parameters()), tuple(notes))
+
+
+def _is_impossible(bias: Tensor | None, number: int) -> bool:
+    """Whether a token has the output bias -inf, as `to_marian` writes it for tokens without a probability."""
+    return bias is not None and bias.ndim == 2 and number < bias.shape[1] and float(bias[0, number]) == -torch.inf
 
 
 def _read_folder(folder: Path) -> MarianFolder:
@@ -222,8 +233,11 @@ def _tokenizer(theirs: MarianFolder, vocabularies: list[Vocabulary]) -> Tokenize
     return Tokenizer(TextConfig(), *theirs.languages, *sides)
 
 
-def _generation(theirs: MarianFolder) -> tuple[dict[str, Any], bool, list[str]]:
-    """Our generation settings, whether pad has no probability, and what is left out. Raises ModelError, ConfigError."""
+def _generation(theirs: MarianFolder, *, unknown: int) -> tuple[dict[str, Any], bool, list[str]]:
+    """Our generation settings, whether pad has no probability, and what is left out. Raises ModelError, ConfigError.
+
+    `unknown`: their id of unknown words in the target.
+    """
     given, file = theirs.generation, theirs.generation.file
     pad, start, end = (theirs.config.whole(key) for key in ("pad_token_id", "decoder_start_token_id", "eos_token_id"))
     notes = [
@@ -232,13 +246,15 @@ def _generation(theirs: MarianFolder) -> tuple[dict[str, Any], bool, list[str]]:
         if given.get(key) is not None and given.get(key) not in nothing
     ]
     banned = given.items("bad_words_ids")
-    if any(words != [pad] for words in banned):
-        notes.append("bad_words_ids besides the padding token")
+    if others := [words for words in banned if words not in ([pad], [start], [unknown])]:
+        notes.append(f"bad_words_ids: {others!r:.80}")
     if [pad] not in banned:
         notes.append("outputs with the padding token, which is never produced here")
     for key, ours in (("forced_eos_token_id", end), ("eos_token_id", end), ("decoder_start_token_id", start)):
         if given.get(key) not in (ours, [ours], None):
             notes.append(f"{key}: {given.get(key)!r}")
+    if given.get("forced_eos_token_id") is None and given is not theirs.config:
+        notes.append("no forced_eos_token_id: an output of max_length would not have to end there")
     early: Any = given.get("early_stopping", False)
     if early not in (False, None):
         notes.append(f"early_stopping: {early!r}")
@@ -251,17 +267,30 @@ def _generation(theirs: MarianFolder) -> tuple[dict[str, Any], bool, list[str]]:
     least = max(0, given.whole("min_length", 0) - 1)  # which counts the start token
     shortest = given.whole("min_new_tokens", least)
     ngrams, renormalized = given.whole("no_repeat_ngram_size", 0), given.flag("renormalize_logits", False)
-    if renormalized and (shortest or ngrams):
-        notes.append("renormalize_logits of what min_length and no_repeat_ngram_size leave")
+    forbidden = [unknown] in banned
+    reasons = {"min_length": shortest, "no_repeat_ngram_size": ngrams, "the ban of <unk>": forbidden}
+    if renormalized and any(reasons.values()):
+        notes.append(f"renormalize_logits of what {' and '.join(name for name in reasons if reasons[name])} leave")
+    beam, alpha = given.whole("num_beams", 1) or 1, given.number("length_penalty", 1.0)
+    for key, value, nearest in (
+        ("num_beams", beam, min(beam, MAX_BEAM)),
+        ("length_penalty", alpha, min(max(alpha, 0.0), 10.0)),
+        ("max_length", longest, min(longest, 100_002)),
+    ):
+        if value != nearest:
+            notes.append(f"{key}: {value} ({nearest} in its place)")
     settings = {
-        "beam": given.whole("num_beams", 1) or 1,
-        "length_penalty": {"kind": "sockeye", "alpha": given.number("length_penalty", 1.0), "beta": 0.0},
+        "beam": min(beam, MAX_BEAM),
+        "length_penalty": {"kind": "sockeye", "alpha": min(max(alpha, 0.0), 10.0), "beta": 0.0},
         "stop": "transformers",
-        "max_length": {"factor": 0.0, "constant": longest - 2},  # theirs counts the start token and the end
+        "max_length": {
+            "factor": 0.0,
+            "constant": min(longest - 2, 100_000),
+        },  # theirs counts the start token and the end
         "min_length": {"factor": 0.0, "constant": shortest},
         "no_repeat_ngram_size": ngrams,
         "max_input_tokens": max(1, theirs.config.whole("max_position_embeddings", 1024) - 1),
-        "unknown": "keep",
+        "unknown": "forbid" if forbidden else "keep",
         **theirs.settings,
     }
     validate(DecodingConfig, settings, file=file)
@@ -283,7 +312,14 @@ def _convert(tensors: dict[str, Tensor], config: ModelConfig, orders: list[list[
             raise ModelError(
                 f"tensor {name} has shape {tuple(tensor.shape)}, the configuration says {shape}", file=file
             )
+        if not tensor.is_floating_point():
+            raise ModelError(f"tensor {name} is of the type {tensor.dtype}, not of floats", file=file)
         return tensor.float()
+
+    def finite(name: str, tensor: Tensor) -> Tensor:
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"tensor {name} holds NaN, infinity or numbers beyond those of float32", file=file)
+        return tensor
 
     result: dict[str, Tensor] = {}
     if len(orders) == 1:
@@ -295,12 +331,13 @@ def _convert(tensors: dict[str, Tensor], config: ModelConfig, orders: list[list[
             "target_embedding.weight": names.TARGET_EMBEDDING,
         }
     for (own, name), order in zip(matrices.items(), orders, strict=True):
-        result[own] = take(name, max(order) + 1, config.width)[torch.tensor(order)]
+        result[own] = finite(name, take(name, max(order) + 1, config.width)[torch.tensor(order)])
     rows = torch.tensor(orders[-1])
     bias = take(names.OUTPUT_BIAS, 1, len(set(orders[-1])))[0][rows]
-    if "bos" in config.output.excluded:  # type: ignore[union-attr]
-        bias[BOS] = 0.0
-    result["output.bias"] = bias
+    for special, number in (("pad", PAD), ("bos", BOS)):
+        if special in config.output.excluded:  # type: ignore[union-attr]
+            bias[number] = 0.0
+    result["output.bias"] = finite(names.OUTPUT_BIAS, bias)
     for copy in (names.SHARED, names.SOURCE_EMBEDDING, names.TARGET_EMBEDDING, names.OUTPUT):
         left.pop(copy, None)  # one matrix, whatever these hold: transformers ties them as it loads
     for name in names.POSITIONS:
@@ -314,7 +351,7 @@ def _convert(tensors: dict[str, Tensor], config: ModelConfig, orders: list[list[
                 raise ModelError(f"{name} does not hold sinusoids", file=file)
     for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
         for ours, theirs in names.layer_names(side, layers):
-            parts = [take(name, *_shape(name, config)) for name in theirs]
+            parts = [finite(name, take(name, *_shape(name, config))) for name in theirs]
             result[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]  # one part stays in the mapped file
     if left:
         raise ModelError(f"tensor {sorted(left)[0]} has no place in such a model", file=file)

@@ -49,6 +49,10 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "ulr": (False,),
     "tied-embeddings": (True, False),
 }
+# Options of the search without a counterpart here.
+NO_COUNTERPART = ("word-penalty", "output-sampling", "shortlist", "max-length", "max-length-crop")
+# Marian's gelu is x σ(1.702 x), so it is swish between scaled matrices.
+GELU, GELU_SCALE = "gelu", 1.702
 # The parameters of a layer: part of MarianMT -> of Marian.
 PARTS = {"self_attn": "self", "encoder_attn": "context"}
 NORMS = {"self_attn_layer_norm": "self_Wo", "encoder_attn_layer_norm": "context_Wo", "final_layer_norm": "ffn_ffn"}
@@ -75,10 +79,11 @@ def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
     pairs, sentencepiece = _vocabularies(folder, search, shared)
     sizes = [len(ids) for _, ids in pairs]
     pad = sizes[-1]
-    vocabularies: list[tuple[Path, dict[str, Any]]] = [(path, {**ids, "<pad>": len(ids)}) for path, ids in pairs]
+    vocabularies: list[tuple[Path, dict[str, Any]]] = [(path, _with_pad_piece(ids)) for path, ids in pairs]
     end = pairs[-1][1].get("</s>")
     if end is None:
         raise ModelError("</s> is not in the vocabulary", file=pairs[-1][0])
+    activation = options.text("transformer-ffn-activation", "swish")
     layers = [options.whole(f"{side}-depth", least=1) for side in ("enc", "dec")]
     heads, inner = (options.whole(f"transformer-{what}", least=1) for what in ("heads", "dim-ffn"))
     config: dict[str, Any] = {
@@ -93,7 +98,7 @@ def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
         "decoder_attention_heads": heads,
         "encoder_ffn_dim": inner,
         "decoder_ffn_dim": options.whole("transformer-decoder-dim-ffn", 0) or inner,
-        "activation_function": options.text("transformer-ffn-activation", "swish"),
+        "activation_function": "swish" if activation == GELU else activation,
         "dropout": options.number("transformer-dropout", 0.0),
         "scale_embedding": True,
         "max_position_embeddings": 512,
@@ -102,29 +107,36 @@ def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
         "eos_token_id": end,
     }
     generation: dict[str, Any] = {
-        "max_length": 512,  # Marian has no limit of this kind
         "num_beams": search.whole("beam-size", 12, least=1),
         "length_penalty": search.number("normalize", 0.0),
         "bad_words_ids": [[pad]],
         "renormalize_logits": True,
         "forced_eos_token_id": end,
-        **{name: search.get(name) for name in ("word-penalty", "output-sampling")},
+        **{name: search.get(name) for name in NO_COUNTERPART},
     }
     settings: dict[str, Any] = {} if search.flag("allow-unk", False) else {"unknown": "forbid"}
+    factor = search.number("max-length-factor", 3.0)
+    settings["max_length"] = {"factor": factor, "constant": int(factor)}  # Marian counts the end of the source too
     return MarianFolder(
         config=Settings(config, file),
         vocabularies=vocabularies,
         sentencepiece=sentencepiece,
         languages=("", ""),
         generation=Settings(generation, decoder),
-        read_tensors=lambda: (_read_tensors(config, file), file),
+        read_tensors=lambda: (_read_tensors(config, file, GELU_SCALE if activation == GELU else 1.0), file),
         settings=settings,
     )
 
 
-def _read_tensors(config: dict[str, Any], file: Path) -> dict[str, Tensor]:
+def _read_tensors(config: dict[str, Any], file: Path, scale: float) -> dict[str, Tensor]:
     with _open(file) as arrays:
-        return _tensors(arrays, config, file)
+        tensors = _tensors(arrays, config, file)
+    for name in tensors if scale != 1.0 else ():
+        if ".fc1." in name:
+            tensors[name] = tensors[name] * scale
+        elif name.endswith(".fc2.weight"):
+            tensors[name] = tensors[name] / scale
+    return tensors
 
 
 def _only_npz(folder: Path) -> Path:
@@ -312,6 +324,11 @@ def _marian_name(name: str) -> str:
 def _transposed(array: np.ndarray) -> np.ndarray:
     """Matrices the other way round, rows of one as vectors."""
     return array.reshape(-1) if 1 in array.shape or array.ndim == 1 else array.T
+
+
+def _with_pad_piece(ids: dict[str, int]) -> dict[str, Any]:
+    """The vocabulary with a padding token at its end; a piece of theirs with this name, which no text has, gets another."""
+    return {**{(f"<pad>#{n}" if piece == "<pad>" else piece): n for piece, n in ids.items()}, "<pad>": len(ids)}
 
 
 def _with_pad(array: np.ndarray) -> np.ndarray:

@@ -3,8 +3,9 @@
     model.bin  config.json  shared_vocabulary.json or source_vocabulary.json and target_vocabulary.json
     source.spm  target.spm      for models with sentencepiece subwords
 
-Tokens there are our pieces; the end of the source is added by CTranslate2. What our search never produces (pad, the start token
-and, with `unknown: forbid`, unknown words) gets an output bias of -inf, so that a plain `translate_batch` does as ours.
+Tokens there are our pieces; the end of the source is added by CTranslate2. What our search never produces (pad, the start
+token, tags and, with `unknown: forbid`, unknown words) gets an output bias of -inf, so that a plain `translate_batch` does as
+ours.
 """
 
 from __future__ import annotations
@@ -133,6 +134,12 @@ def _fill(spec: Any, source: PlainModel) -> None:
         layout = getattr(config.positions, text).layout
         stack.position_encodings.encodings = sinusoid(POSITIONS, width, layout).numpy()
     bias = take("output.bias") if "output.bias" in left else np.zeros(len(left["output.weight"]), np.float32)
-    bias[[PAD, BOS, *([UNK] if source.decoding.unknown == "forbid" else [])]] = -np.inf
+    never = [
+        PAD,
+        BOS,
+        *source.tokenizer.target.tag_ids.values(),
+        *([UNK] if source.decoding.unknown == "forbid" else []),
+    ]
+    bias[never] = -np.inf
     linear(spec.decoder.projection, take("output.weight"), bias)
     assert not left, f"parameters without a place: {sorted(left)}"

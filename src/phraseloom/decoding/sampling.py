@@ -48,7 +48,9 @@ def filtered(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
 
     The best token always stays. Among equal tokens at the border of top-k or top-p the lower ids stay.
     """
-    p_RV = (log_probs_RV.double() / sampling.temperature).softmax(-1)
+    scores_RV = log_probs_RV.double()
+    scores_RV = scores_RV - scores_RV.amax(-1, keepdim=True)  # so that no temperature makes all of them infinite
+    p_RV = (scores_RV / sampling.temperature).softmax(-1)
     if sampling.top_k is None and sampling.top_p is None:
         return p_RV
     ranked, order = best_columns(p_RV, sampling.top_k or NUCLEUS)

@@ -7,6 +7,7 @@ a recipe, a keyword of `Translator.translate`, and an option of the command line
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -89,7 +90,7 @@ class LengthConfig(Config):
 
     def of(self, source_tokens: int) -> int:
         """The bound for a source of `source_tokens` subwords (EOS not counted)."""
-        return int(self.factor * source_tokens + self.constant)
+        return math.floor(round(self.factor * source_tokens, 9)) + self.constant  # 1.15 · 100 is 114.99… in binary
 
     def always_above(self, other: LengthConfig) -> bool:
         """Whether this bound is above `other` for every source of at least one token."""

@@ -44,7 +44,7 @@ class ServerMetrics:
 
         def add(name: str, kind: str, about: str, *values: tuple[str, float]) -> None:
             lines.extend((f"# HELP phraseloom_{name} {about}", f"# TYPE phraseloom_{name} {kind}"))
-            lines.extend(f"phraseloom_{name}{labels} {value:g}" for labels, value in values)
+            lines.extend(f"phraseloom_{name}{labels} {_number(value)}" for labels, value in values)
 
         counts = [(_labels(path=p, status=str(s)), n) for (p, s), n in sorted(self._requests.items())]
         add("requests_total", "counter", "Requests by path and status.", *counts)
@@ -68,6 +68,11 @@ class ServerMetrics:
         add("busy_seconds", "gauge", "Time that the worker has spent on its current batch.", ("", batcher.busy_seconds))
         add("uptime_seconds", "gauge", "Time since the start of the server.", ("", uptime))
         return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """Whole numbers with all their digits: a rate is a difference of large counts."""
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
 def _labels(**values: str) -> str:

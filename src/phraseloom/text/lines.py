@@ -36,6 +36,7 @@ GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\0"
 _BOM = "\ufeff".encode()
 _COMPRESSED = {GZIP_MAGIC: "gzip", XZ_MAGIC: "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair: no character, and not to be encoded
 PARALLEL = "the files must be parallel, line by line"
 
 Invalid = Literal["stop", "replace"]
@@ -191,7 +192,7 @@ def refuse_one_string(lines: object, what: str) -> None:
 
 
 def list_of_lines(lines: Iterable[str], what: str, *, first: int = 1) -> list[str]:
-    """`lines` as a list. Raises UsageError for a single string and for non-text items.
+    """`lines` as a list. Raises UsageError for a single string, for non-text items, and for text that is no valid Unicode.
 
     `first`: the number of the first line, for messages.
     """
@@ -200,6 +201,9 @@ def list_of_lines(lines: Iterable[str], what: str, *, first: int = 1) -> list[st
     for number, line in enumerate(result, first):
         if not isinstance(line, str):
             raise UsageError(f"{what}: item {number} is {type(line).__name__}, not text")
+        if not line.isascii() and SURROGATE.search(line):
+            message = f"{what}: item {number} has half of a surrogate pair, which is no character"
+            raise UsageError(message, hint="read the file with encoding='utf-8' and without errors='surrogateescape'")
     return result
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import atomic_write_bytes, require_file
 from phraseloom.reading import read_bounded
+from phraseloom.text.lines import SURROGATE
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -23,7 +24,7 @@ MAX_VOCABULARY_BYTES = 2**26
 class Vocabulary:
     """Pieces by id and ids by piece. `pieces` begins with the four specials.
 
-    Raises ModelError for a piece that is empty, occurs twice, or holds NUL or a line end.
+    Raises ModelError for a piece that is empty, occurs twice, or holds NUL, a line end or half a surrogate pair.
     """
 
     def __init__(self, pieces: Sequence[str]) -> None:
@@ -32,7 +33,7 @@ class Vocabulary:
             raise ModelError(f"a vocabulary begins with {' '.join(SPECIALS)}")
         self._ids: dict[str, int] = {}
         for number, piece in enumerate(self._pieces[len(SPECIALS) :], start=len(SPECIALS)):
-            if not piece or "\n" in piece or "\0" in piece:
+            if not piece or "\n" in piece or "\0" in piece or (not piece.isascii() and SURROGATE.search(piece)):
                 raise ModelError(f"piece {piece!r} (id {number}) cannot be in a vocabulary")
             if self._ids.setdefault(piece, number) != number:
                 raise ModelError(f"piece {piece!r} is in the vocabulary twice (ids {self._ids[piece]} and {number})")
