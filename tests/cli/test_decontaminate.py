@@ -34,6 +34,22 @@ def test_pairs_in_held_out_text_are_left_out(command: Command, tmp_path: Path, m
     assert (tmp_path / "clean" / "target.txt").read_text() == "The house is old\nx\nTwo old men\n"
 
 
+def test_repeated_pairs_are_left_out(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.de").write_text("ja\nja\nnein\nja\nDas ist gut .\nja\n")
+    (tmp_path / "a.en").write_text("yes\nyeah\nno\nyes\nThat is good .\nyes\n")
+    (tmp_path / "test.de").write_text("das ist gut\n")
+    said = "phraseloom decontaminate: left out {} of 6 pairs ({}): {}\n"
+    done = command(*PAIRS, "--deduplicate", "-o", "clean")
+    assert (done.code, done.err) == (0, said.format(2, "33.33%", "the same pair came before"))
+    assert (tmp_path / "clean" / "lines.txt").read_text() == "1\n2\n3\n5\n"
+    assert (tmp_path / "clean" / "target.txt").read_text() == "yes\nyeah\nno\nThat is good .\n"
+    done = command(*PAIRS, "--held-out-source", "test.de", "--words", "3", "--deduplicate", "-o", "both")
+    assert done.err == said.format(1, "16.67%", "a side is in held-out text") + said.format(
+        2, "33.33%", "the same pair came before"
+    )
+    assert (tmp_path / "both" / "lines.txt").read_text() == "1\n2\n3\n"
+
+
 def test_what_reading_changes_is_reported(command: Command, tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "a.de").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "a.de").read_bytes().replace(b"\n", b"\r\n"))

@@ -160,3 +160,9 @@ def test_of_a_line_of_megabytes_only_the_beginning_is_encoded(small: Translator)
     assert ids[1][:20] == small.tokenizer.source.encode(long)[:20]
     (spaces,) = encode(side, ["a" + " " * 50_000 + "cow"], 20)  # normalisation makes it short: nothing of it is lost
     assert spaces == small.tokenizer.source.encode("a cow")
+
+
+@pytest.mark.parametrize(("factor", "size", "bound"), [(1.15, 100, 115), (2.3, 50, 115), (0.29, 100, 29), (1.5, 3, 4)])
+def test_a_bound_of_length_is_the_floor_of_the_decimal_product(factor: float, size: int, bound: int) -> None:
+    assert LengthConfig(factor=factor).of(size) == bound
+    assert LengthConfig(factor=factor, constant=7).of(size) == bound + 7

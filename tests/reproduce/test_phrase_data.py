@@ -487,6 +487,28 @@ def test_pairs_in_held_out_text_are_left_out_before_the_first_step(
     assert train.lines.tolist() == [n for n, line in enumerate(raw) if line not in (SOURCE[1], SOURCE[3])]
 
 
+def test_repeated_pairs_count_once_in_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A text that the recipe names twice gives the phrases and the vocabulary of the text."""
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for name, count, is_asked in (("once", 1, False), ("twice", 2, True)):
+        data = {**RECIPE["data"], "folder": name, "filter": {"deduplicate": is_asked}}
+        train = [dict(pair) for _ in range(count) for pair in RECIPE["data"]["train"]]
+        write(tmp_path, {**RECIPE, "data": {**data, "train": train}})
+        for side in ("de", "en"):
+            path = tmp_path / f"train.{side}"
+            lines = [f"{line} {number}" for number, line in enumerate(path.read_text().splitlines())]
+            path.write_text("".join(f"{line}\n" for line in lines))
+        assert run(["prepare", "recipe.yaml"]) == 0
+        found.append(capsys.readouterr().out)
+        split = json.loads((tmp_path / name / "index.json").read_text())["splits"]["train"]
+        found.append((split["read"], (tmp_path / name / "tokenizer" / "target.vocab").read_bytes()))
+    assert "left out 40 pairs: the same pair came before\n" in found[2] and "left out" not in found[0]
+    assert found[1] == found[3]
+
+
 def refused(folder: Path, recipe: dict[str, Any] = RECIPE) -> str:
     """The only line that `prepare` prints when it refuses its input; nothing is written."""
     said: list[str] = []

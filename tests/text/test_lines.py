@@ -12,12 +12,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from phraseloom.errors import CorruptError, DataError, FileProblem
+from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.text import lines as module
 from phraseloom.text.lines import (
     LineReport,
     count_lines,
     encode_lines,
+    list_of_lines,
     read_blocks,
     read_lines,
     read_stream,
@@ -179,3 +180,10 @@ def test_compressed_data_is_no_text(compress: Callable[[bytes], bytes], kind: st
     with pytest.raises(DataError, match=f"this is {kind} data, not text") as caught:
         list(read_stream(io.BytesIO(compress(b"one\ntwo\n" * 50))))
     assert caught.value.file == "stdin" and f"({tool} < FILE > TEXT)" in str(caught.value.hint)
+
+
+def test_half_a_surrogate_pair_is_refused_by_its_number() -> None:
+    """Text that was read with errors="surrogateescape" cannot be encoded."""
+    assert list_of_lines(["a", "ß", "😀"], "lines") == ["a", "ß", "😀"]
+    with pytest.raises(UsageError, match="lines: item 2 has half of a surrogate pair"):
+        list_of_lines(["a", b"\xff".decode(errors="surrogateescape")], "lines")

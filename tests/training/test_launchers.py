@@ -222,7 +222,14 @@ def test_places_by_launcher() -> None:
     found = launched_process({**task, "SLURM_STEP_NODELIST": "n[1-4]"})
     assert found is not None
     assert (found.rank, found.size, found.local_rank, found.local_size) == (5, 7, 1, 2)
-    assert (found.host, found.port, found.hosts_store) == ("n1", 23456, False)
+    assert (found.host, found.port, found.hosts_store) == ("n1", 27136, False)
+    others = [
+        launched_process({**task, "SLURM_STEP_NODELIST": "n1", "SLURM_JOB_ID": job, "SLURM_STEP_ID": step})
+        for job, step in (("123456", "1"), ("123457", "0"), ("133456", "0"))
+    ]
+    assert [place is not None and place.port for place in others] == [27137, 27167, 27136]
+    prefixes = {distributed._prefix(place) for place in (found, *others) if place is not None}
+    assert len(prefixes) == 4, "no process joins those of another job or step, even at the same port"
     with pytest.raises(UsageError, match="set MASTER_ADDR"):
         launched_process(task)
     with pytest.raises(UsageError, match="WORLD_SIZE is 'x', not a whole number"):
@@ -235,6 +242,17 @@ def test_a_rendezvous_that_does_not_answer_is_one_line(monkeypatch: pytest.Monke
     assert task is not None
     with pytest.raises(PhraseloomError, match=r"rank 1 gets no answer from the rendezvous at 127\.0\.0\.1:\d+ \(0 s\)"):
         distributed._open_store(task)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        first = launched_process({"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+        assert first is not None
+        with pytest.raises(
+            PhraseloomError, match=f"cannot open the rendezvous at .*{port}; another job may use this port"
+        ):
+            distributed._open_store(first)
 
 
 def test_a_count_that_stands_still_is_noticed_but_not_after_an_own_pause() -> None:

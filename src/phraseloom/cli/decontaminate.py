@@ -34,12 +34,14 @@ def command(
         typer.Option(metavar="FILE", help="Validation or test text in the target language. Repeatable."),
     ] = None,
     words: Annotated[int, typer.Option(min=1, metavar="N", help="Fewest words of a line that counts.")] = 5,
+    deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Leave out pairs that came before, too.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder.")] = False,
 ) -> None:
     """Leave out the training pairs of which a side of at least N words is in held-out text of its language.
 
     Case, punctuation and white space do not count. The output folder has the remaining pairs, source.txt and
-    target.txt, and their line numbers, lines.txt. data.filter.decontaminate does the same within prepare (docs/data.md).
+    target.txt, and their line numbers, lines.txt. data.filter.decontaminate and data.filter.deduplicate do the same within
+    prepare (docs/data.md).
 
     Example: phraseloom decontaminate -s train.de -t train.en --held-out-source test.de --held-out-target test.en -o clean
     """
@@ -49,7 +51,7 @@ def command(
 
     held_out = {"source": held_out_source or [], "target": held_out_target or []}
     inputs = [source, target, *chain.from_iterable(held_out.values())]
-    if len(inputs) == 2:
+    if len(inputs) == 2 and not deduplicate:
         raise UsageError("no held-out text", hint="give --held-out-source, --held-out-target, or both")
     kind = FolderKind("decontaminated text", needs=NAMES)
     check_folder(output, kind, overwrite=overwrite, inputs=inputs)
@@ -65,10 +67,14 @@ def command(
         return read_lines(path, report=report)
 
     known = HeldOut.of(words, {side: chain.from_iterable(map(lines_of, paths)) for side, paths in held_out.items()})
-    kept = _kept({"source": source, "target": target}, lines_of, known)
+    files = {"source": source, "target": target}
+    kept = _kept(files, lines_of, known)
     pairs, left = len(kept), sum(kept)
     if not left:
         raise DataError(f"no pair is left: {plural(pairs, 'pair')} in held-out text", file=source)
+    again = _repeated(files) if deduplicate else bytes(pairs)
+    kept = bytearray(one and not other for one, other in zip(kept, again, strict=True))
+    repeated = left - sum(kept)
     with new_folder(output, kind, overwrite=overwrite, inputs=inputs) as folder:
         for path, name in zip((source, target), NAMES, strict=True):
             write_lines(folder / name, compress(read_lines(path), kept))
@@ -77,8 +83,12 @@ def command(
     for path, report in reports.items():
         for text in report.warnings(path):
             note("decontaminate", text)
-    share = f"{(pairs - left) / pairs:.2%}"
-    note("decontaminate", f"left out {pairs - left:,} of {plural(pairs, 'pair')} ({share}): a side is in held-out text")
+    for count, is_asked, why in (
+        (pairs - left, len(inputs) > 2, "a side is in held-out text"),
+        (repeated, deduplicate, "the same pair came before"),
+    ):
+        if is_asked:
+            note("decontaminate", f"left out {count:,} of {plural(pairs, 'pair')} ({count / pairs:.2%}): {why}")
 
 
 def _kept(files: dict[str, Path], lines_of: Callable[[Path], Iterator[str]], known: HeldOut) -> bytearray:
@@ -95,3 +105,22 @@ def _kept(files: dict[str, Path], lines_of: Callable[[Path], Iterator[str]], kno
                 raise DataError("this file ends before the other side", file=files[side], line=number, hint=PARALLEL)
         kept += (~known.found(sides)).tobytes()
     return kept
+
+
+def _repeated(files: dict[str, Path]) -> bytes:
+    """Whether each pair came before, a byte a pair, by 128-bit hashes (16 bytes a pair in memory, and as much to sort them)."""
+    import hashlib
+
+    import numpy as np
+
+    from phraseloom.text.lines import read_lines
+
+    hashes = bytearray()
+    for pair in zip(*map(read_lines, files.values()), strict=True):
+        hashes += hashlib.blake2b("\n".join(pair).encode(), digest_size=16).digest()
+    first, second = np.frombuffer(hashes, np.uint64).reshape(-1, 2).T
+    order = np.lexsort((second, first))  # stable: of equal pairs the first one stays first
+    equal = (first[order[1:]] == first[order[:-1]]) & (second[order[1:]] == second[order[:-1]])
+    result = np.zeros(len(order), bool)
+    result[order[1:][equal]] = True
+    return result.tobytes()

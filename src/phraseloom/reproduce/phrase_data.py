@@ -93,13 +93,13 @@ class PhraseData:
     files: dict[str, list[FileInfo]]  # of each split those of the recipe, as they were read
     origins: dict[str, TextOrigin]  # of each text of `config`
     steps: int  # with the dataset, which is the last one
-    left_out: int | None  # training pairs that are in valid or test; None without data.filter.decontaminate
+    left_out: int | None  # training pairs; None without data.filter.decontaminate and data.filter.deduplicate
     kept: Path | None  # the numbers of the other ones, from 1
 
     def summary(self) -> str:
         """How many candidates there were, how many are phrases, and how often the training text has one.
 
-        A line before it says how many pairs `data.filter.decontaminate` left out.
+        A line before it says how many pairs were left out before the first step.
         """
         tokens = phrases = 0
         for line in read_lines(self.joined):
@@ -107,7 +107,9 @@ class PhraseData:
             tokens += len(words)
             phrases += sum(map(is_phrase, words)) if JOINER in line else 0
         candidates, chosen = sum(1 for _ in read_candidates(self.candidates)), count_lines(self.table)
-        first = "" if self.left_out is None else f"left out {plural(self.left_out, 'pair')}: {REASONS['held_out']}\n"
+        filters = {"held_out": self.config.filter.decontaminate, "duplicate": self.config.filter.deduplicate}
+        why = " or ".join(REASONS[name] for name, value in filters.items() if value)
+        first = "" if self.left_out is None else f"left out {plural(self.left_out, 'pair')}: {why}\n"
         return (
             f"{first}phrases: {chosen:,} of {plural(candidates, 'candidate')}; joined {phrases:,} times, "
             f"{phrases / max(1, tokens):.2%} of {tokens:,} target tokens"
@@ -436,14 +438,14 @@ def _tokens(config: DataConfig, side: str, text: str, truecaser: str | None) -> 
 
 
 def _text_commands(config: DataConfig) -> Commands:
-    """The steps up to the tokens of every split, without training pairs that are held out, and to the trees."""
+    """The steps up to the tokens of every split, without training pairs that are held out or repeated, and to the trees."""
     commands: Commands = {}
-    splits, words = _splits(config), config.filter.decontaminate
+    splits, words, deduplicate = _splits(config), config.filter.decontaminate, config.filter.deduplicate
     for split in splits:
         for side in SIDES:
             named = [_place(pair.sides[side][0]) for pair in config.files(split)]
             commands[f"{side}_{split}_text"] = _step("concatenate", stdin=named, stdout="out.txt")
-    if words is not None:
+    if words is not None or deduplicate:
         held_out = [
             word
             for split in splits[1:]
@@ -451,10 +453,12 @@ def _text_commands(config: DataConfig) -> Commands:
             for word in (f"--held-out-{side}", f"{{{side}_{split}_text}}/out.txt")
         ]
         pair = ["-s", "{source_train_text}/out.txt", "-t", "{target_train_text}/out.txt"]
-        commands[CLEAN] = _step("decontaminate", *pair, *held_out, "--words", str(words), "-o", f"{{here}}/{KEPT}")
+        which = [] if words is None else [*held_out, "--words", str(words)]
+        which += ["--deduplicate"] * deduplicate
+        commands[CLEAN] = _step("decontaminate", *pair, *which, "-o", f"{{here}}/{KEPT}")
     for split in splits:
         for side in SIDES:
-            is_clean = split == "train" and words is not None
+            is_clean = split == "train" and CLEAN in commands
             raw = f"{{{CLEAN}}}/{KEPT}/{side}.txt" if is_clean else f"{{{side}_{split}_text}}/out.txt"
             commands[f"{side}_{split}"] = _tokens(config, side, raw, _truecaser(config, side, split))
         trees = [_place(pair.all_files["trees"][0]) for pair in config.files(split) if "trees" in pair.all_files]

@@ -646,7 +646,7 @@ def _join_launched(device: torch.device, place: LaunchedProcess) -> World:
 
 
 def _prefix(place: LaunchedProcess) -> str:
-    return f"phraseloom/{place.attempt}"  # torchrun's store outlives the processes that it restarts
+    return f"phraseloom/{place.job}/{place.attempt}"  # torchrun's store outlives the processes that it restarts
 
 
 def _open_store(place: LaunchedProcess) -> Any:
@@ -668,6 +668,8 @@ def _open_store(place: LaunchedProcess) -> Any:
         return dist.PrefixStore(_prefix(place), _connect(place.host, place.port, place.size, place.hosts_store))
     except RuntimeError as error:
         what = f"rank {place.rank} cannot {'open' if place.hosts_store else 'use'} the rendezvous at {where}"
+        if place.hosts_store:
+            hint = "another job may use this port; set MASTER_PORT to one that is free, for all processes"
         raise PhraseloomError(what, hint=hint) from error
 
 

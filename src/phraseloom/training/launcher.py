@@ -1,7 +1,8 @@
 """The place of this process among those that torchrun or Slurm's `srun` started, read from the environment.
 
 `srun` sets no address: the first process listens on the first host of the step's node list (`MASTER_ADDR` replaces it), on a
-port made from the number of the job (`MASTER_PORT` replaces it).
+port made from the numbers of job and step (`MASTER_PORT` replaces it). Two jobs may get one port, so the keys of the store also
+have these numbers: no process can join those of another job.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ FIRST_PORT, PORTS = 20_000, 10_000  # below the ports that Linux gives to outgoi
 class LaunchedProcess:
     """Rank and number of processes, in all and on this machine; the address of the store where they meet.
 
-    `hosts_store`: whether this process runs the store. `attempt`: how often torchrun has restarted the processes.
+    `hosts_store`: whether this process runs the store. `attempt`: how often torchrun has restarted the processes. `job`: the
+    numbers of job and step of Slurm.
     """
 
     launcher: Literal["torchrun", "srun"]
@@ -35,6 +37,7 @@ class LaunchedProcess:
     port: int
     hosts_store: bool
     attempt: int = 0
+    job: str = ""
 
 
 def launched_process(environment: Mapping[str, str] = os.environ) -> LaunchedProcess | None:
@@ -75,7 +78,7 @@ def _of_slurm(environment: Mapping[str, str]) -> LaunchedProcess | None:
     host = environment.get("MASTER_ADDR") or first_host(nodes)
     if not host:
         raise UsageError("srun names no node: SLURM_STEP_NODELIST is not set", hint="set MASTER_ADDR and MASTER_PORT")
-    job = _number(environment, "SLURM_JOB_ID", "0") + _number(environment, "SLURM_STEP_ID", "0")
+    job, step = _number(environment, "SLURM_JOB_ID", "0"), _number(environment, "SLURM_STEP_ID", "0")
     single = environment.get("SLURM_STEP_NUM_NODES", environment.get("SLURM_JOB_NUM_NODES", "1")) == "1"
     counts = environment.get("SLURM_STEP_TASKS_PER_NODE", environment.get("SLURM_TASKS_PER_NODE", ""))
     here = size if single else _tasks_of_node(counts, _number(environment, "SLURM_NODEID", "0"), size)
@@ -86,8 +89,9 @@ def _of_slurm(environment: Mapping[str, str]) -> LaunchedProcess | None:
         local_rank=_number(environment, "SLURM_LOCALID", "0"),
         local_size=here,
         host=host,
-        port=_number(environment, "MASTER_PORT", str(FIRST_PORT + job % PORTS)),
+        port=_number(environment, "MASTER_PORT", str(FIRST_PORT + (31 * job + step) % PORTS)),
         hosts_store=rank == 0,
+        job=f"{job}.{step}",
     )
 
 
