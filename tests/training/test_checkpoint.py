@@ -62,6 +62,17 @@ def test_an_interruption_takes_no_regular_checkpoints_place(tmp_path: Path) -> N
     assert [u for u, _ in list_checkpoints(tmp_path)] == [20, 30, 31]
 
 
+def test_the_multiples_of_another_checkpoint_every_stay_until_there_are_new_ones(tmp_path: Path) -> None:
+    state, left = Progress(), []
+    for update, every in ((10, 10), (20, 10), (30, 10), (33, 1000), (36, 12), (48, 12), (49, 12), (60, 12)):
+        state.update = update
+        state.validated = update if update % every == 0 else state.validated  # saved at a signal: not validated
+        save_checkpoint(tmp_path, state, {}, plain)
+        rotate(tmp_path, state, keep_last=2, regular_every=every, warn=pytest.fail)
+        left.append([u for u, _ in list_checkpoints(tmp_path)])
+    assert left[2:] == [[20, 30], [20, 30, 33], [30, 36], [36, 48], [36, 48, 49], [48, 60]]
+
+
 def test_names_that_are_no_checkpoints_are_left_alone(tmp_path: Path) -> None:
     for name in ("step_", "step_x", "step_٣", "other", ".saving"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)

@@ -127,6 +127,20 @@ def test_the_same_command_on_a_finished_run_changes_nothing(
     assert "this run is finished: 12 updates are done" in capsys.readouterr().err
 
 
+def test_a_changed_recipe_on_a_finished_run_deletes_no_checkpoint(place: Path, done: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(done, run, symlinks=True)
+    command = ["train", str(place / "small.yaml"), "--run", str(run)]
+    steps = [f"step_000000{number}" for number in ("04", "08", "12")]
+    for change in ("training.checkpoint_every=1000", "training.keep_last=1"):
+        for _ in range(2):  # the second time, the change is that of the run
+            assert phraseloom([*command, change, "training.average_last=0"]) == 0
+            assert sorted(p.name for p in (run / "checkpoints").iterdir()) == steps
+    changes = ["training.checkpoint_every=1000", "training.max_updates=14"]
+    assert phraseloom([*command, *changes, "training.average_last=0"]) == 0
+    assert {*steps[1:], "step_00000014"} <= {p.name for p in (run / "checkpoints").iterdir()}
+
+
 def test_a_moved_run_goes_on_and_ends_as_an_uninterrupted_one(place: Path, done: Path, tmp_path: Path) -> None:
     """R9, with the real model: stopped after 6 of 12 updates, moved, resumed."""
     arguments = ["train", str(place / "small.yaml"), "--run"]

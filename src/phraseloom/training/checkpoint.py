@@ -153,12 +153,19 @@ def set_link(run: Path, name: str, update: int | None) -> None:
 def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, warn: Warn) -> None:
     """Delete checkpoints up to the current update except the best, the newest, and the `keep_last` newest regular ones.
 
-    Regular checkpoints are at multiples of `regular_every`. A checkpoint saved at an interruption is not regular, so an
+    Regular checkpoints are at multiples of `regular_every`. While there are fewer than `keep_last`, the newest other ones that
+    were validated stay too: `regular_every` may have changed. A checkpoint saved at an interruption is not validated, so an
     interrupted run ends with the same checkpoints. A checkpoint that cannot be deleted causes a warning.
     """
     present = [(u, p) for u, p in list_checkpoints(run) if u <= state.update]
-    regular = [u for u, _ in present if u % regular_every == 0]
-    keep = {*regular[-keep_last:], state.best_update, max((u for u, _ in present), default=None)}
+    regular = [u for u, _ in present if u % regular_every == 0][-keep_last:]
+    others = [u for u, path in reversed(present) if u % regular_every and _is_validated(path, u)]
+    keep = {
+        *regular,
+        *others[: keep_last - len(regular)],
+        state.best_update,
+        max((u for u, _ in present), default=None),
+    }
     for update, path in present:
         if update in keep:
             continue
@@ -175,6 +182,15 @@ def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, wa
             warn(f"cannot delete the old checkpoint {path}: {error.strerror or error}")
         except PhraseloomError as error:
             warn(f"cannot delete the old checkpoint {path}: {error}")
+
+
+def _is_validated(path: Path, update: int) -> bool:
+    """Whether a checkpoint was saved with its validation, by its state; False where this cannot be read."""
+    try:
+        value = files.read_json(path / STATE, "training state")
+    except PhraseloomError:
+        return False
+    return isinstance(value, dict) and value.get("validated") == update
 
 
 def set_aside(run: Path, update: int, warn: Warn) -> list[str]:

@@ -59,6 +59,7 @@ from phraseloom.training.run_folder import (
     note_pieces,
     note_start,
     note_transfers,
+    noted_change,
     noted_dataset,
     noted_pieces,
     prepare_folder,
@@ -119,7 +120,7 @@ def run_recipe(
         stack.callback(job.close)
         job.lock = lock
         if lock is not None and begun.is_changed:
-            accept_changes(recipe, run, dataset.fingerprint)
+            accept_changes(recipe, run, dataset.fingerprint, update=job.state.update)
         _say_first(job, recipe, dataset.tokenizer, begun)
         begun.forget_tensors()
         reason = train_or_skip(job)
@@ -495,7 +496,8 @@ def train_or_skip(job: TrainingJob) -> str:
     reason = state.reason_to_stop(config, job.plan.updates_per_epoch, seconds) if job.world.first else None
     reason = job.world.send_text(reason or "")
     if reason and state.validated == state.update:
-        rotate(job)
+        if job.run is not None and noted_change(job.run) != state.update:  # a changed recipe deletes nothing here
+            rotate(job)  # as the process that ended the run would have done, had it not been killed
         if job.display is not None:
             job.display.say(f"this run is finished: {reason}")
         return reason

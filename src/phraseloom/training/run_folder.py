@@ -34,6 +34,7 @@ __all__ = [
     "note_pieces",
     "note_start",
     "note_transfers",
+    "noted_change",
     "noted_collapse",
     "noted_dataset",
     "noted_pieces",
@@ -88,10 +89,17 @@ def _is_untouched(run: Path) -> bool:
     return not list_checkpoints(run) and not (os.path.lexists(metrics) and metrics.stat().st_size)
 
 
-def accept_changes(recipe: AnyRecipe, run: Path, fingerprint: str) -> None:
-    """Write the recipe and the dataset with which a run is resumed into its folder."""
-    _add(run, dataset=fingerprint)
+def accept_changes(recipe: AnyRecipe, run: Path, fingerprint: str, *, update: int) -> None:
+    """Write the recipe and the dataset with which a run is resumed after `update` into its folder."""
+    _add(run, dataset=fingerprint, changed_after=update)
     files.atomic_write_text(run / CONFIG, dump_yaml(recipe.model_dump(mode="json")))
+
+
+def noted_change(run: Path) -> int | None:
+    """The update after which the recipe of a run was last changed; None if it never was."""
+    facts = _read(run) if (run / FACTS).is_file() else None
+    update = facts.get("changed_after") if isinstance(facts, dict) else None
+    return update if isinstance(update, int) else None
 
 
 def _facts(fingerprint: str) -> dict[str, Any]:
