@@ -320,6 +320,28 @@ def test_an_average_of_undone_checkpoints_is_made_again(place: Path, done: Path,
     assert (tmp_path / "run" / "averaged" / "model.safetensors").read_bytes() != before
 
 
+def test_a_run_whose_model_changed_is_averaged_where_it_computes_the_same(
+    place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another dropout is of training alone; with another `scale_embeddings`, the run ends without a new average."""
+    shutil.copytree(done, tmp_path / "run", symlinks=True)
+    command = [
+        "train",
+        str(place / "small.yaml"),
+        "--run",
+        str(tmp_path / "run"),
+        "--allow-changed",
+        "model.dropout=0.2",
+    ]
+    assert phraseloom([*command, "training.max_updates=16"]) == 0
+    origin = json.loads((tmp_path / "run" / "averaged" / "average.json").read_text())
+    assert origin["checkpoints"] == ["step_00000012", "step_00000016"]
+    capsys.readouterr()
+    assert phraseloom([*command, "training.max_updates=20", "model.scale_embeddings=false"]) == 0
+    assert "no average: " in (said := capsys.readouterr().err) and "model.scale_embeddings: True → False" in said
+    assert json.loads((tmp_path / "run" / "averaged" / "average.json").read_text()) == origin
+
+
 def test_a_run_too_short_for_its_average_says_so(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,13 +28,14 @@ from phraseloom.models.store import load_tensors, save_model
 from phraseloom.models.tasks import build
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.training import differing_options
 from phraseloom.phrases.segmenters import Segmenter, TableSegmenter, TreeSegmenter
 from phraseloom.recipe import load_recipe
 from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.words import Words
 from phraseloom.training.start import random_batch
-from phraseloom.training.start_from import NewPieces, _differing, _match, _other_text, read_start
+from phraseloom.training.start_from import NewPieces, _match, _other_text, read_start
 
 SIZE = 30
 PLAIN = {"width": 16, "heads": 4, "ffn_width": 20, "encoder": {"layers": 2}, "decoder": {"layers": 2}}
@@ -313,14 +314,14 @@ def test_options_of_training_alone_are_no_difference() -> None:
         return ModelConfig.model_validate({**PLAIN, **parts}).model_dump(mode="json")
 
     rates = {"dropout": 0.3, "variational_dropout": {"inputs": 0.1, "states": 0.2}}
-    assert _differing(recurrent({}, {}), recurrent(rates, {**rates, "hidden_dropout": 0.0})) == []
-    assert _differing(recurrent({}, {}), recurrent({"cell": "gru"}, {})) == ["model.encoder.cell: lstm → gru"]
+    assert differing_options(recurrent({}, {}), recurrent(rates, {**rates, "hidden_dropout": 0.0})) == []
+    assert differing_options(recurrent({}, {}), recurrent({"cell": "gru"}, {})) == ["model.encoder.cell: lstm → gru"]
 
     def segmental(**options: Any) -> dict[str, Any]:
         parts = {"encoder": {"kind": "columns"}, "decoder": {"kind": "segmental", **options}}
         return ModelConfig.model_validate({"width": 16, **parts}).model_dump(mode="json")
 
-    assert _differing(segmental(), segmental(dropout=0.3, approximation={"negatives": 9})) == []
+    assert differing_options(segmental(), segmental(dropout=0.3, approximation={"negatives": 9})) == []
 
 
 def test_frozen_modules_stay_and_rates_are_kept(place: Path, tmp_path: Path, train: Train) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "StartFromConfig",
     "TrainingConfig",
     "changed_keys",
+    "differing_options",
     "flatten",
     "shaping_keys",
 ]
@@ -310,11 +311,40 @@ OF_PLATEAU = {
 FREE_SECTIONS = ("name", "format", "data", "decoding")
 
 
+# Options that change the training of a model, not what it computes.
+OF_TRAINING = (
+    "preset",
+    "dropout",
+    "attention_dropout",
+    "ffn_dropout",
+    "encoder.dropout",
+    "encoder.variational_dropout",
+    "decoder.dropout",
+    "decoder.hidden_dropout",
+    "decoder.variational_dropout",
+    "decoder.approximation",
+    "phrases.combination_dropout",
+    "phrases.attended_dropout",
+    "phrases.segments.random_start",
+    "init",
+    "output.label_smoothing",
+    "output.smoothing",
+)
+
+
 def flatten(value: Any, path: str = "") -> dict[str, Any]:
     """Nested mappings as one mapping of dotted keys to plain values; lists stay values."""
     if not isinstance(value, dict) or not value:
         return {path: value}
     return {k: v for key, inner in value.items() for k, v in flatten(inner, f"{path}.{key}" if path else key).items()}
+
+
+def differing_options(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Options of two models that change what they compute, as `key: old → new`."""
+    before, after = flatten(old), flatten(new)
+    keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    keys = [k for k in keys if not any(k == part or k.startswith(f"{part}.") for part in OF_TRAINING)]
+    return [f"model.{key}: {before.get(key)} → {after.get(key)}" for key in keys]
 
 
 def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[str]]:

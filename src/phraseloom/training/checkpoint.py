@@ -28,7 +28,8 @@ from torch import Tensor
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, ModelError, PhraseloomError, UsageError
-from phraseloom.models.store import MODEL, load_tensors
+from phraseloom.models.store import CONFIG, MODEL, load_tensors, read_config
+from phraseloom.options.training import differing_options
 from phraseloom.replace import (
     FolderKind,
     check_folder,
@@ -357,7 +358,7 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite: bool = False) -> None:
     """Write a model folder with averaged parameters and the other files of the last checkpoint, atomically.
 
-    All checkpoints are verified, and must have the same model configuration and vocabularies.
+    All checkpoints are verified. Raises ModelError unless they have the same vocabularies, and models that compute the same.
     """
     if not checkpoints:
         raise UsageError("no checkpoint to average")
@@ -370,7 +371,8 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
     shared = [n for n in names if n != WEIGHTS and n not in OWN_FILES]
     last = checkpoints[-1]
     for path in checkpoints[:-1]:
-        for name in (n for n in shared if n == "config.json" or n.startswith(("tokenizer/", "segmenter/"))):
+        _check_options(path, last)
+        for name in (n for n in shared if n.startswith(("tokenizer/", "segmenter/"))):
             if not (path / name).is_file() or files.sha256_file(path / name) != files.sha256_file(last / name):
                 raise ModelError(
                     f"{name} differs from that of {last}", file=path, hint="average checkpoints of one run"
@@ -383,6 +385,16 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
         origin = {"checkpoints": [path.resolve().name for path in checkpoints], "weights": _weights(checkpoints)}
         files.atomic_write_json(folder / ORIGIN, {"format": 1, **origin})
         files.write_manifest(folder, [*shared, WEIGHTS, ORIGIN])
+
+
+def _check_options(path: Path, last: Path) -> None:
+    """Raise ModelError if two checkpoints differ in options of the model, other than those of training alone."""
+    if (path / CONFIG).is_file() and files.sha256_file(path / CONFIG) == files.sha256_file(last / CONFIG):
+        return
+    old, new = (read_config(folder)[1].model_dump(mode="json") for folder in (path, last))
+    if differing := differing_options(old, new):
+        what = f"another model than that of {last} ({'; '.join(differing)})"
+        raise ModelError(what, file=path, hint="average checkpoints of one model")
 
 
 def _weights(checkpoints: Sequence[Path]) -> list[str]:

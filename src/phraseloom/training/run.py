@@ -549,5 +549,10 @@ def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
             has = f"the run has {plural(len(chosen), 'checkpoint')} at every {every} updates"
             job.display.say(f"no average: training.average_last is {count}, {has}")
     elif not is_average_of(run / AVERAGED, chosen):
-        average_checkpoints(run / AVERAGED, chosen, overwrite=True)
+        try:
+            average_checkpoints(run / AVERAGED, chosen, overwrite=True)
+        except ModelError as error:  # the recipe has changed between them; the run has more to do
+            if job.display is not None:
+                job.display.say(f"no average: {error}")
+            return
         job.say(f"the mean of the last {count} checkpoints is in {run / AVERAGED}")

@@ -42,7 +42,7 @@ from phraseloom.models.store import (
     read_config,
 )
 from phraseloom.models.tasks import TASKS, build, task_of
-from phraseloom.options.training import DecayConfig, PlateauConfig, TrainingConfig, flatten
+from phraseloom.options.training import DecayConfig, PlateauConfig, TrainingConfig, differing_options
 from phraseloom.phrases.source import Segmenter
 from phraseloom.recipe import AnyRecipe
 from phraseloom.text.extension import spelling
@@ -58,25 +58,6 @@ from phraseloom.training.state import Progress
 __all__ = ["StartingPoint", "check_names", "read_start"]
 
 KEY = "training.start_from"
-# Options that change the training of a model, not what it computes.
-OF_TRAINING = (
-    "preset",
-    "dropout",
-    "attention_dropout",
-    "ffn_dropout",
-    "encoder.dropout",
-    "encoder.variational_dropout",
-    "decoder.dropout",
-    "decoder.hidden_dropout",
-    "decoder.variational_dropout",
-    "decoder.approximation",
-    "phrases.combination_dropout",
-    "phrases.attended_dropout",
-    "phrases.segments.random_start",
-    "init",
-    "output.label_smoothing",
-    "output.smoothing",
-)
 
 
 class StartingPoint(NamedTuple):
@@ -151,7 +132,7 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer, segmenter: Segmenter | N
     spelled = _check_vocabularies(tokenizer, their_tokenizer, folder, TASKS[task].sides)
     with torch.random.fork_rng(devices=[]):
         model = build(recipe.model, tokenizer).eval()
-    differing = _differing(read_config(folder)[1].model_dump(mode="json"), recipe.model.model_dump(mode="json"))
+    differing = differing_options(read_config(folder)[1].model_dump(mode="json"), recipe.model.model_dump(mode="json"))
     match = _match(origin, model, folder, differing, spelled)
     checkpoint = folder.resolve().name
     shown = config.path if checkpoint == Path(config.path).name else f"{config.path} ({checkpoint})"
@@ -264,14 +245,6 @@ def _other_phrases(own: Segmenter | None, theirs: Segmenter | None) -> list[str]
         return []
     change = f"{theirs} → {own}" if str(own) != str(theirs) else f"another {own}"
     return [f"  differs   source phrases: {change}"]
-
-
-def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Options that change what a model computes and differ from the origin, as `key: old → new`."""
-    before, after = flatten(old), flatten(new)
-    keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
-    keys = [k for k in keys if not any(k == part or k.startswith(f"{part}.") for part in OF_TRAINING)]
-    return [f"model.{key}: {before.get(key)} → {after.get(key)}" for key in keys]
 
 
 class _Match:
