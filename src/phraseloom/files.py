@@ -103,8 +103,9 @@ def disk_problem(error: OSError, path: Path) -> FileProblem:
         return FileProblem(
             "the disk is full (or the quota is used up)", file=path, hint="free some space, run it again"
         )
-    hint = "make it writable, or choose another folder" if error.errno in (errno.EROFS, errno.EACCES) else None
-    return FileProblem(f"cannot write: {error.strerror or error}", file=path, hint=hint)
+    hints = dict.fromkeys((errno.EROFS, errno.EACCES), "make it writable, or choose another folder")
+    hints |= dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "it is a file, or in one: choose another folder")
+    return FileProblem(f"cannot write: {error.strerror or error}", file=path, hint=hints.get(error.errno or 0))
 
 
 def temporary_path(path: Path) -> Path:
@@ -382,6 +383,12 @@ class LostFolder(FileProblem):
     """A folder in use that was moved, deleted or replaced; nothing may be written at its place any more."""
 
 
+def in_use(folder: Path, owner: str = "") -> FileProblem:
+    """The error on a folder whose lock another process holds."""
+    hint = "wait until it has ended, or choose another folder"
+    return FileProblem(f"the folder is in use by {owner or 'another process'}", file=folder, hint=hint)
+
+
 class FolderLock:
     """A lock on a folder during the `with` block; a second process gets an error that names the owner.
 
@@ -395,7 +402,10 @@ class FolderLock:
         self._portable = _PortableLock(self.path.parent)
 
     def __enter__(self) -> FolderLock:
-        disk.mkdir(self.path.parent)
+        try:
+            disk.mkdir(self.path.parent)
+        except OSError as error:
+            raise disk_problem(error, self.path.parent) from error
         if fcntl is None:
             if not self.shared:
                 self._portable.acquire(wait=self.wait)
@@ -412,7 +422,7 @@ class FolderLock:
                 what = f"this file system has no locks ({error.strerror or error})"
                 hint = "mount it with locks (Lustre: -o flock), or choose a folder on another one"
                 raise FileProblem(what, file=self.path.parent, hint=hint) from error
-            raise FileProblem(f"the folder is in use by {owner or 'another process'}", file=self.path.parent) from error
+            raise in_use(self.path.parent, owner) from error
         with suppress(OSError):  # a full disk: the lock holds without the name of its owner
             self._handle.truncate(0)
             os.write(self._handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
@@ -469,7 +479,7 @@ class _PortableLock:
         try:
             lock.acquire(timeout=-1 if wait else 0)
         except filelock.Timeout as error:
-            raise FileProblem("the folder is in use by another process", file=self.folder) from error
+            raise in_use(self.folder) from error
         self._lock, self._inode = lock, self._now()
 
     def _now(self) -> tuple[int, int]:

@@ -197,7 +197,7 @@ def test_who_works_on_the_parts_is_left_alone(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Coder, "encode", encode)
     prepare_part(chosen, 1, 2, data_root=tmp_path)
     me = f"the folder is in use by process {os.getpid()} on {socket.gethostname()}"
-    wait = "wait until it has ended, then run the same command again"
+    wait = "wait until it has ended, or choose another folder"
     assert seen == [f"part 1/2: {me}; {wait}", f"the parts: {me}; {wait}", f"part 1/2: {me}; {wait}"]
 
     real_assemble = module._Work.assemble

@@ -202,10 +202,14 @@ def test_all_corrupt_is_an_error_and_not_a_fresh_start(run: Path) -> None:
         toy.make(run, toy.config())
 
 
-def test_too_little_space_is_said_before_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_is_said_before_the_first_update(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finished run needs none."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 1000))  # type: ignore[attr-defined]
     with pytest.raises(FileProblem, match=r"3 checkpoints need 3,1\d\d,\d\d\d bytes, 1,000 are free"):
-        toy.make(tmp_path, toy.config())
+        toy.finish(tmp_path / "new")
+    toy.finish(run, toy.config(max_updates=10))
 
 
 def test_failed_delete_is_reported_and_the_run_goes_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

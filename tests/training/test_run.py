@@ -262,7 +262,23 @@ def test_changed_recipe_is_taken_with_allow_changed(
     ("changes", "said"),
     [
         (["--from", "step_401", "training.schedule.peak=0.0005"], "--from step_401: no such checkpoint"),
-        (["training.freeze=[encoder]", "training.max_updates=14"], "the optimiser state is of another model"),
+        (
+            ["training.freeze=[encoder]", "training.max_updates=14"],
+            "step_00000012: other parameters are trained than in this checkpoint: exp_avg.encoder",
+        ),
+        (
+            ["training.freeze=[encoder]", "training.max_updates=14"],
+            "training.freeze cannot change in a run; a new run can",
+        ),
+        (
+            ["training.start_from=runs/other"],
+            "these keys count only when a run begins: training.start_from.optimizer: None",
+        ),
+        (["training.embeddings=other.vec"], "training.embeddings.fixed: None → False"),
+        (
+            ["model.init=xavier_uniform"],
+            "fan_in_uniform → xavier_uniform; set them back, or choose another --run folder",
+        ),
         (
             ["model.ffn_width=24", "training.max_updates=14"],
             "this key cannot change in a run; a new run can begin with its weights (training.start_from)",
@@ -309,7 +325,23 @@ def test_going_back_in_a_run_that_does_not_exist_makes_none(
     arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "--from", "best"]
     assert phraseloom(arguments) == 2
     assert "this run has none" in one_line(capsys)
-    assert not (tmp_path / "run" / "config.yaml").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_somebody_else_is_refused_and_left_as_it_was(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.atomic_write_text(tmp_path / "mine" / "thesis.tex", "chapter 1")
+    command = ["train", str(place / "small.yaml"), "--run"]
+    assert phraseloom([*command, str(tmp_path / "mine")]) == 2
+    assert "not empty (thesis.tex is there); choose another --run folder" in one_line(capsys)
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+    for folder in ("mine/thesis.tex", "mine/thesis.tex/run"):
+        assert phraseloom([*command, str(tmp_path / folder)]) == 1
+        assert "cannot write: " in (said := one_line(capsys)) and "a file, or in one: choose another folder" in said
+    with files.FolderLock(tmp_path / "used"):
+        assert phraseloom([*command, str(tmp_path / "used")]) == 1
+    assert "; wait until it has ended, or choose another folder" in one_line(capsys)
 
 
 def test_an_average_of_undone_checkpoints_is_made_again(place: Path, done: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import toy
@@ -125,6 +126,35 @@ def test_another_metric_does_not_compete_with_values_of_the_one_before() -> None
     assert (state.rate_factor, state.best_update, state.worse_in_a_row) == (1, state.update, 0)
 
 
+COSINE = {"kind": "cosine", "peak": 0.1, "warmup": 5}
+
+
+@pytest.mark.parametrize(
+    ("keys", "progress", "warning"),
+    [
+        ({"max_epochs": 1}, {}, "ends at update 4, inside the warm-up: training.schedule.warmup is 5"),
+        ({"max_updates": 5, "max_epochs": 9}, {}, "ends at update 5, inside the warm-up"),
+        ({"max_epochs": 1}, {"applied": 7}, None),  # the optimiser of another run continues
+        ({"max_epochs": 1}, {"update": 4, "applied": 4}, None),  # finished
+        ({"max_updates": None, "max_minutes": 1}, {}, None),
+        ({"max_epochs": 2}, {}, None),
+        (
+            {"schedule": COSINE, "max_updates": 100_000, "max_epochs": 2},
+            {},
+            "ends at update 8 (training.max_epochs), long before the cosine schedule does, at update 100000 "
+            "(training.max_updates); set training.schedule.updates=8",
+        ),
+        ({"schedule": {**COSINE, "updates": 100}, "max_epochs": 2}, {}, None),
+        ({"schedule": COSINE, "max_updates": 8, "max_epochs": 9}, {}, None),
+    ],
+)
+def test_an_end_that_does_not_fit_the_schedule(
+    keys: dict[str, Any], progress: dict[str, int], warning: str | None
+) -> None:
+    text = toy.runs.warning_of_end(toy.config(**keys), Progress(**progress), 4)
+    assert text is None if warning is None else text is not None and warning in text
+
+
 def test_a_state_of_an_earlier_version_is_read() -> None:
     newer = {"run", "best_by", "plateau_by"}
     state = Progress(update=3, best_value=7.0, plateau_best=7.0)
@@ -139,6 +169,7 @@ def test_a_state_of_an_earlier_version_is_read() -> None:
         ({}, 23, 0, "23 updates are done"),
         ({"max_epochs": 2}, 11, 0, None),
         ({"max_epochs": 2}, 12, 0, "2 epochs are done"),
+        ({"max_epochs": 1}, 6, 0, "1 epoch is done"),
         ({"max_minutes": 0.5}, 1, 29.9, None),
         ({"max_minutes": 0.5}, 1, 30, "0.5 minutes are over"),
     ],

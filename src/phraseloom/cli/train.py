@@ -112,5 +112,6 @@ def _retry_hint(recipe: Path, overrides: list[str], run: Path, loaded: AnyRecipe
     where = f"it resumes from {steps[-1]}" if steps else "it starts over, because no checkpoint is left"
     earlier = f"; --from {steps[-2]} goes further back" if len(steps) > 1 else ""
     parts = noted_collapse(run)
-    start = f", or choose another model.init: the start was collapsed ({', '.join(parts)})" if parts else ""
+    other = "begin a new run with another model.init" if steps else "choose another model.init"
+    start = f", or {other}: the start was collapsed ({', '.join(parts)})" if parts else ""
     return f"lower the learning rate: {shlex.join(words)} ({where}{earlier}){start}"

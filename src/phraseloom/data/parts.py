@@ -103,8 +103,7 @@ class PartFolder:
                 if share is not None:
                     stack.enter_context(FolderLock(self.here / share.replace("/", "-of-")))
             except FileProblem as problem:
-                hint = "wait until it has ended, then run the same command again"
-                raise FileProblem(f"{name}: {problem.what}", file=self.folder, hint=problem.hint or hint) from problem
+                raise FileProblem(f"{name}: {problem.what}", file=self.folder, hint=problem.hint) from problem
             whole.check()
             yield
 

@@ -207,7 +207,7 @@ class FlatAdam:
         own = self.tensors()
         if own.keys() != tensors.keys() or any(own[k].shape != tensors[k].shape for k in own):
             different = sorted(own.keys() ^ tensors.keys()) or [k for k in own if own[k].shape != tensors[k].shape]
-            raise ModelError(f"the optimiser state is of another model: {different[0]} does not fit")
+            raise ModelError(f"{different[0]} of the optimiser does not fit")
         for key, tensor in own.items():
             tensor.copy_(tensors[key])
         self.count.fill_(steps)

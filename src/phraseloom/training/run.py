@@ -31,7 +31,7 @@ from phraseloom.models.recompute import checkpoint_layers
 from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.options.data import valid_tokens
-from phraseloom.options.training import TrainingConfig
+from phraseloom.options.training import DecayConfig, TrainingConfig
 from phraseloom.phrases.source import Segmenter
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
@@ -55,6 +55,7 @@ from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.prefetch import Prefetcher
 from phraseloom.training.run_folder import (
     accept_changes,
+    check_place,
     note_collapse,
     note_pieces,
     note_start,
@@ -101,6 +102,7 @@ def run_recipe(
     with contextlib.ExitStack() as stack:
         lock, begun = None, Beginning(pieces=recipe.training.pieces)
         if not is_child():
+            check_place(run, go_back_to)
             lock = stack.enter_context(files.FolderLock(run))
             begun = begin(recipe, run, dataset, allow_changed=allow_changed, go_back_to=go_back_to)
         begun.notices += warnings
@@ -161,8 +163,6 @@ def begin(recipe: AnyRecipe, run: Path, dataset: Dataset, *, allow_changed: bool
     """Create the folder of a run, or check that it belongs to the recipe, and read the weights that it begins with."""
     begun = Beginning(pieces=recipe.training.pieces)
     check_names(recipe, dataset.tokenizer)
-    if go_back_to is not None:
-        checkpoint.find_checkpoint(run, go_back_to)
     if not checkpoint.list_checkpoints(run):
         begun.transfers = read_transfers(recipe, dataset.tokenizer)
         segmenter = dataset.segmenter if reads_phrases(recipe) else None
@@ -202,11 +202,29 @@ def _say_first(job: TrainingJob, recipe: AnyRecipe, tokenizer: Tokenizer, begun:
         job.say(_frozen(job.model))
     if job.world.first and not job.state.update and recipe.training.start_from is None:
         report_start(job, str(recipe.model.init), tokenizer)
-    warmup, end = getattr(recipe.training.schedule, "warmup", 0), recipe.training.max_updates
-    if end is not None and end <= warmup:
-        job.say(f"warning: training ends at update {end}, inside the warm-up: training.schedule.warmup is {warmup}")
+    if warning := warning_of_end(recipe.training, job.state, job.plan.updates_per_epoch):
+        job.say(warning)
     for notice in begun.notices:
         job.say(notice)
+
+
+def warning_of_end(config: TrainingConfig, state: Progress, updates_per_epoch: int) -> str | None:
+    """A warning where a run ends inside the warm-up, or long before a schedule down to `max_updates` does; else None."""
+    schedule, limit = config.schedule, config.max_updates
+    ends = (limit, config.max_epochs and config.max_epochs * updates_per_epoch)
+    end = min((update for update in ends if update), default=0)
+    if state.update >= end:  # finished, or without such an end
+        return None
+    if state.applied + end - state.update <= schedule.warmup:
+        return (
+            f"warning: training ends at update {end}, inside the warm-up: training.schedule.warmup is {schedule.warmup}"
+        )
+    if isinstance(schedule, DecayConfig) and schedule.updates is None and limit and end < 0.9 * limit:
+        return (
+            f"warning: training ends at update {end} (training.max_epochs), long before the {schedule.kind} schedule does, "
+            f"at update {limit} (training.max_updates); set training.schedule.updates={end}"
+        )
+    return None
 
 
 def _comparable(recipe: AnyRecipe) -> str:
@@ -452,7 +470,7 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None], vali
                     f"the best checkpoint so far, of update {best}, is gone; the next validation counts as the best"
                 )
             read_model(path)
-            job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
+            _read_optimizer(job, path)
             job.saved = (job.state.update, job.state.validated)
             link(run, job.state)
         if job.state.validate_on(valid):
@@ -460,8 +478,6 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None], vali
                 "the validation text is another: the next validation counts as the best, and patience begins again"
             )
         job.state.run = identity
-        parameters = sum(p.numel() for p in job.model.parameters())
-        checkpoint.check_space(run, parameters, checkpoints=3 if newest is None else 2)
         job.log = Logbook(run, job.state.update, job.state.validated)
         if job.config.tensorboard:
             job.tracker = Tracker(run, job.say)
@@ -476,6 +492,16 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None], vali
         if job.log.missing > 0:
             job.say(f"{METRICS} has no record of {job.log.missing} earlier updates: it was damaged")
     share_state(job)
+
+
+def _read_optimizer(job: TrainingJob, path: Path) -> None:
+    """Load the optimiser of a checkpoint. Raises ModelError if other parameters are trained now."""
+    try:
+        job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
+    except ModelError as error:
+        what = f"other parameters are trained than in this checkpoint: {error.what}"
+        hint = "training.freeze cannot change in a run; a new run can begin with its weights (training.start_from)"
+        raise ModelError(what, file=path, hint=hint) from error
 
 
 def share_state(job: TrainingJob) -> None:
@@ -502,6 +528,8 @@ def train_or_skip(job: TrainingJob) -> str:
             job.display.say(f"this run is finished: {reason}")
         return reason
     per_epoch, parameters = job.plan.updates_per_epoch, sum(p.numel() for p in job.model.parameters())
+    if job.run is not None:
+        checkpoint.check_space(job.run, parameters, checkpoints=3 if job.saved is None else 2)
     where = f"resuming after update {state.update}" if state.update else "new run"
     job.say(
         f"{where}: {parameters:,} parameters, {len(job.plan.target):,} examples, {per_epoch:,} updates an epoch of "

@@ -23,13 +23,14 @@ from phraseloom.options.model import fill_stored
 from phraseloom.options.training import changed_keys, shaping_keys
 from phraseloom.reading import MIB, inside
 from phraseloom.recipe import AnyRecipe, check_recipe
-from phraseloom.training.checkpoint import list_checkpoints
+from phraseloom.training.checkpoint import find_checkpoint, list_checkpoints
 from phraseloom.training.embeddings import Transfer
 from phraseloom.training.logbook import METRICS
 from phraseloom.training.start_from import StartingPoint
 
 __all__ = [
     "accept_changes",
+    "check_place",
     "note_collapse",
     "note_pieces",
     "note_start",
@@ -43,6 +44,21 @@ __all__ = [
 ]
 
 CONFIG, FACTS = "config.yaml", "run.json"
+OF_THE_START = ("training.start_from", "training.embeddings", "model.init.", "model.init:")
+"""Keys that make the weights with which a run begins."""
+
+
+def check_place(run: Path, go_back_to: str | None) -> None:
+    """Raise UsageError unless `run` is new, empty or a run folder, with the checkpoint `go_back_to`; writes nothing."""
+    try:
+        names = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
+    except OSError as error:
+        raise files.disk_problem(error, run) from error
+    if names and CONFIG not in names and not set(names) <= {FACTS, "train.log"}:
+        hint = "choose another --run folder"
+        raise UsageError(f"not a run folder, and not empty ({min(names)} is there)", file=run, hint=hint)
+    if go_back_to is not None:
+        find_checkpoint(run, go_back_to)
 
 
 def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
@@ -50,18 +66,13 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
 
     Returns the differences, which `accept_changes` writes once it is clear that the run can be resumed with them. A run that
     stopped before its first update has none: it begins anew with the recipe. Raises UsageError for a change of the training
-    steps, unless `allow_changed`.
+    steps, unless `allow_changed`, and for one of the start once there is a checkpoint.
     """
     new = recipe.model_dump(mode="json")
     for name in (CONFIG, FACTS):
         if os.path.lexists(run / name):  # a write would follow a link
             inside(run, name)
-    is_new = not (run / CONFIG).is_file()
-    if is_new:
-        strangers = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
-        if strangers and not set(strangers) <= {FACTS, "train.log"}:
-            raise UsageError(f"not a run folder, and not empty ({strangers[0]} is there)", file=run)
-    if is_new or _is_untouched(run):
+    if not (run / CONFIG).is_file() or _is_untouched(run):
         files.atomic_write_json(run / FACTS, {**_facts(fingerprint), "run": _identity(new, fingerprint)})
         files.atomic_write_text(run / CONFIG, dump_yaml(new))
         return []
@@ -70,6 +81,9 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
         value["model"] = fill_stored(value["model"])
     old = check_recipe(value, file=run / CONFIG, places=places).model_dump(mode="json")
     refused, allowed = changed_keys(old, new)
+    if list_checkpoints(run) and (late := [change for change in refused if change.startswith(OF_THE_START)]):
+        what = f"this run has checkpoints, and these keys count only when a run begins: {'; '.join(late)}"
+        raise UsageError(what, file=run, hint="set them back, or choose another --run folder")
     if old["data"]["tokenizer"] or new["data"]["tokenizer"]:  # `prepare` reads no such options then
         allowed = [change for change in allowed if not change.startswith(("data.text.", "data.subwords."))]
     if (earlier := noted_dataset(run)) != fingerprint:

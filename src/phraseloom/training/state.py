@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from phraseloom.errors import CorruptError
+from phraseloom.errors import CorruptError, plural
 from phraseloom.options.training import PlateauConfig, TrainingConfig
 
 __all__ = ["Progress", "better"]
@@ -22,6 +22,10 @@ def better(name: str, value: float, best: float | None) -> bool:
     if best is None:
         return True
     return value > best if name == "bleu" else value < best
+
+
+def _done(number: int, noun: str) -> str:
+    return f"{plural(number, noun)} {'is' if number == 1 else 'are'} done"
 
 
 @dataclass
@@ -102,9 +106,9 @@ class Progress:
     def reason_to_stop(self, config: TrainingConfig, updates_per_epoch: int, seconds: float) -> str | None:
         """A message on the first limit of the recipe that is reached, or None."""
         if config.max_updates and self.update >= config.max_updates:
-            return f"{config.max_updates} updates are done"
+            return _done(config.max_updates, "update")
         if config.max_epochs and self.update >= config.max_epochs * updates_per_epoch:
-            return f"{config.max_epochs} epochs are done"
+            return _done(config.max_epochs, "epoch")
         patient = config.patience and self.worse_in_a_row >= config.patience
         if patient and self.best_by in (None, config.best_by):  # with another metric, patience begins again
             return f"no better {config.best_by} in {config.patience} validations"
