@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.errors import ConfigError
+from phraseloom.options.data import DataConfig
 from phraseloom.recipe import check_recipe, load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,3 +115,16 @@ def test_recurrent_rows_to_convergence_and_with_residual_layers() -> None:
     plain = load_recipe(folder / "rnn.yaml").model
     assert model.encoder.residual and model.decoder.residual  # type: ignore[union-attr]
     assert not plain.encoder.residual and not plain.decoder.residual  # type: ignore[union-attr]
+
+
+def test_jieba_needs_chinese() -> None:
+    path, jieba = ROOT / "recipes" / "demo" / "world.yaml", "data.text.tokenize=jieba"
+    with pytest.raises(
+        ConfigError, match=r"data\.text\.tokenize: jieba is for Chinese \(zh\), and the data are en → de"
+    ):
+        load_recipe(path, [jieba])
+    load_recipe(path, [jieba, "data.source_language=zho_Hans"])
+    recipe = load_recipe(path, ["data.target_language=cmn", jieba])
+    assert recipe.data.target_language == "cmn"
+    old = DataConfig.model_validate({**recipe.data.model_dump(), "target_language": "de"})
+    assert old.text.tokenize == "jieba"  # a dataset of an earlier version opens

@@ -35,7 +35,7 @@ from phraseloom.config import (
     value_at,
 )
 from phraseloom.options.attention import USES
-from phraseloom.options.data import DataConfig, TextDataConfig
+from phraseloom.options.data import DataConfig, TextDataConfig, check_jieba
 from phraseloom.options.decoding import AUTO, DecodingConfig, GenerationConfig
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import KINDS, ModelConfig, WordOrPhraseConfig, mapping_of
@@ -69,6 +69,11 @@ class Recipe(Config):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
+
+    @model_validator(mode="after")
+    def _jieba_has_chinese_text(self) -> Recipe:
+        check_jieba(self.data)
+        return self
 
     @model_validator(mode="after")
     def _phrases_come_from_somewhere(self) -> Recipe:
@@ -166,6 +171,11 @@ class LanguageModelRecipe(Config):
     model: LanguageModelConfig = LanguageModelConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: GenerationConfig = GenerationConfig()
+
+    @model_validator(mode="after")
+    def _jieba_has_chinese_text(self) -> LanguageModelRecipe:
+        check_jieba(self.data)
+        return self
 
     @model_validator(mode="after")
     def _nothing_is_translated(self) -> LanguageModelRecipe:

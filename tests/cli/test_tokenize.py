@@ -66,6 +66,13 @@ def test_chinese(command: Command) -> None:
     assert printed(command, "-l", "zh", "--method", "jieba", "--undo", lines=["  ", "\u3000"]) == ["", ""]
 
 
+def test_jieba_without_chinese_says_what_it_does(command: Command) -> None:
+    outcome = command("tokenize", "-l", "deu", "--method", "jieba", stdin=encoded(["Ja, Dr. Müller."]))
+    assert (outcome.code, outcome.out) == (0, "Ja , Dr. Müller .\n")
+    said = "phraseloom tokenize: warning: jieba is for Chinese; this text is deu, so --method moses is used, as in a recipe"
+    assert outcome.err == said + "\n"
+
+
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])))
 def test_one_line_stays_one(line: str) -> None:

@@ -144,6 +144,22 @@ def test_translations_of_chinese_sentences_are_apart(translator: Translator) -> 
     assert whole == f"{first} {second}"
 
 
+@pytest.mark.parametrize(("language", "space"), [("en", " "), ("zho_Hans", ""), ("zh", ""), ("ja", ""), ("jpn", "")])
+def test_parts_of_a_long_line_are_joined_as_sentences_are(language: str, space: str, translator: Translator) -> None:
+    """Also in a stream. The words, and so their links, are those of the parts."""
+    subwords = translator.tokenizer.source.subwords
+    model = Translator(translator.model, Tokenizer(TextConfig(), "en", language, subwords, subwords), translator.config)
+    line, options = "the old man sees a cow " * 4, {"beam": 1, "max_input_tokens": 9, "long_lines": "split"}
+    (whole,) = model.translate([line], alignments=True, **options)
+    (spaced,) = translator.translate([line], alignments=True, **options)
+    assert whole.parts > 1 and (whole.text == spaced.text) == (space == " ")
+    assert whole.text.replace(" ", "") == spaced.text.replace(" ", "")
+    assert (whole.words, whole.alignment) == (spaced.words, spaced.alignment)
+    assert spaced.text.count(" ") - whole.text.count(" ") == (0 if space else whole.parts - 1)
+    parts = list(model.stream(line, long_lines="split", max_input_tokens=9))
+    assert "".join(parts) == whole.text and "" not in parts
+
+
 def test_an_unknown_language_or_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="pysbd cannot split xx into sentences"):
         SentenceSplitter("xx")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.errors import CorruptError, FileProblem
+from phraseloom.options.languages import base_language
 from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.normalize import Normaliser
@@ -38,11 +39,26 @@ def test_jieba_for_chinese_moses_for_the_rest() -> None:
     chinese = Normaliser(TextConfig(tokenize="jieba"), "zh")
     assert chinese("我来到北京清华大学") == "我 来到 北京 清华大学"
     assert chinese.detokenise("我 来到 北京 清华大学") == "我来到北京清华大学"
-    assert Normaliser(TextConfig(tokenize="jieba"), "ZH_tw")("我来到北京清华大学") == "我 来到 北京 清华大学"
+    for code in ("ZH_tw", "zho", "chi", "cmn", "zho_Hans"):
+        assert Normaliser(TextConfig(tokenize="jieba"), code)("我来到北京清华大学") == "我 来到 北京 清华大学"
     assert Normaliser(TextConfig(tokenize="jieba"), "en")("Yes, sir.") == "Yes , sir ."
 
 
-@pytest.mark.parametrize(("code", "language"), [("fr-CA", "fr"), ("FR", "fr"), ("de_AT", "de"), ("CS", "cs")])
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [
+        ("fr-CA", "fr"),
+        ("FR", "fr"),
+        ("de_AT", "de"),
+        ("CS", "cs"),
+        ("fra_Latn", "fr"),
+        ("fre", "fr"),
+        ("ger", "de"),
+        ("deu", "de"),
+        ("cze", "cs"),
+        ("ces_Latn", "cs"),
+    ],
+)
 def test_the_rules_of_a_language_are_those_of_its_regions(code: str, language: str) -> None:
     config = TextConfig(tokenize="moses", normalize="moses")
     regional, general = Normaliser(config, code), Normaliser(config, language)
@@ -63,6 +79,11 @@ def test_moses_takes_linear_time(character: str) -> None:
     started = time.process_time()
     normaliser(character * 20_000)
     assert time.process_time() - started < 2.0
+
+
+@pytest.mark.parametrize("code", ["en", "de", "zh", "yue", "mul", "und", "tdt", "xx", ""])
+def test_other_codes_stay(code: str) -> None:
+    assert base_language(code) == base_language(f"{code.upper()}_Latn") == code
 
 
 def make(joint: bool = True, kind: str = "sentencepiece", text: TextConfig | None = None) -> Tokenizer:

@@ -81,7 +81,8 @@ PAIRS = [([4, 5, 6], [7, 8]), ([4], [4, 5, 6, 7, 8, 4]), ([8, 7], [5]), ([5, 5],
 
 
 @pytest.mark.parametrize(
-    ("language", "tokenizer"), [("zh-TW", "zh"), ("ja", "char"), ("th", "char"), ("de", "13a"), ("", "13a")]
+    ("language", "tokenizer"),
+    [("zh-TW", "zh"), ("zho_Hant", "zh"), ("ja", "char"), ("jpn", "char"), ("th", "char"), ("de", "13a"), ("", "13a")],
 )
 def test_bleu_has_a_tokenizer_that_splits_the_language(language: str, tokenizer: str) -> None:
     """Half of a sentence without spaces is a match, not a wrong word."""

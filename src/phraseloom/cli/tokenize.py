@@ -11,7 +11,7 @@ import typer
 
 from phraseloom.cli.options import TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.streams import name_of, note, opened
+from phraseloom.cli.streams import name_of, note, opened, warn
 from phraseloom.errors import UsageError
 from phraseloom.files import require_file, require_regular_file
 from phraseloom.replace import STDIN
@@ -56,6 +56,7 @@ def command(
 
     Example: phraseloom tokenize -l de --undo train.tok.de > train.again.de
     """
+    from phraseloom.options.languages import is_chinese
     from phraseloom.options.text import TextConfig
     from phraseloom.text.normalize import Normaliser
     from phraseloom.text.truecase import Truecaser
@@ -70,6 +71,8 @@ def command(
         raise UsageError("one of --lowercase, --truecaser and --learn-truecaser")
     if learn_truecaser is not None and text == STDIN:
         raise UsageError("--learn-truecaser reads TEXT twice, so it cannot be standard input", hint="name a file")
+    if method == "jieba" and not is_chinese(language):
+        warn("tokenize", f"jieba is for Chinese; this text is {language}, so --method moses is used, as in a recipe")
     config = TextConfig(
         tokenize=method,
         normalize="moses" if normalize else "none",

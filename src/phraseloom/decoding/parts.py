@@ -24,6 +24,7 @@ import numpy as np
 from phraseloom.decoding.alignment import word_weights
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.limits import Hypothesis, Segment
+from phraseloom.decoding.sentences import space_of
 from phraseloom.decoding.translation import Links, PhraseLink, Translation
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vocabulary import UNK
@@ -79,7 +80,8 @@ def join_parts(
         _parts(tokenizer.target, result, piece, source_words, lexicon or {})
         for piece, result in zip(pieces, results, strict=True)
     ]
-    best, *others = [_joined(parts, cropped, lexicon is not None) for parts in zip(*parts_of_pieces, strict=False)]
+    space, replaced = space_of(tokenizer.target.language), lexicon is not None
+    best, *others = [_joined(parts, space, cropped, replaced) for parts in zip(*parts_of_pieces, strict=False)]
     return replace(best, alternatives=others) if others else best
 
 
@@ -113,13 +115,13 @@ def _text(side: Side, words: Iterable[str]) -> str:
     return side.normaliser.detokenise(" ".join(map(escape, words) if side.joined else words))
 
 
-def _joined(parts: Sequence[_Part], cropped: bool, replaced: bool) -> Translation:
+def _joined(parts: Sequence[_Part], space: str, cropped: bool, replaced: bool) -> Translation:
     before = list(accumulate((len(p.words) for p in parts), initial=0))
     aligned = [(p.aligned, n) for p, n in zip(parts, before, strict=False) if p.aligned is not None]
     hypotheses, sizes = [p.hypothesis for p in parts], [len(p.tokens) + 1 for p in parts]
     weighted = sum(h.score * n for h, n in zip(hypotheses, sizes, strict=True)) / sum(sizes)
     return Translation(
-        text=" ".join(p.text for p in parts),
+        text=space.join(p.text for p in parts),
         score=weighted if len(parts) > 1 else hypotheses[0].score,
         log_prob=sum(h.log_prob for h in hypotheses),
         tokens=[token for p in parts for token in p.tokens],

@@ -19,11 +19,16 @@ from typing import Any
 from phraseloom.decoding.limits import Segment
 from phraseloom.decoding.translation import BLANK, Translation
 from phraseloom.errors import UsageError
-from phraseloom.text.casing import base_language
+from phraseloom.options.languages import base_language
 
-__all__ = ["SentenceSplitter", "join_sentences"]
+__all__ = ["SentenceSplitter", "join_sentences", "space_of"]
 
 _UNSPACED = frozenset(("ja", "th", "yue", "zh"))  # languages without a space between sentences
+
+
+def space_of(language: str) -> str:
+    """What joins two parts of a text of a language: a space, or nothing."""
+    return "" if base_language(language) in _UNSPACED else " "
 
 
 class SentenceSplitter:
@@ -88,8 +93,7 @@ def join_sentences(
     placed = list(zip(translations, before_s, before_t, strict=False))
     has_links = any(t.alignment is not None for t in translations)
     has_replaced = any(t.replaced is not None for t in translations)
-    space = "" if base_language(language) in _UNSPACED else " "
-    gaps = [gaps[0], *(gap or space for gap in gaps[1:-1]), gaps[-1]]
+    gaps = [gaps[0], *(gap or space_of(language) for gap in gaps[1:-1]), gaps[-1]]
     text = "".join(gap + t.text for gap, t in zip(gaps, translations, strict=False)) + gaps[-1]
     return Translation(
         text=text,

@@ -32,7 +32,7 @@ from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import writer_of
-from phraseloom.decoding.sentences import SentenceSplitter, join_sentences
+from phraseloom.decoding.sentences import SentenceSplitter, join_sentences, space_of
 from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.streaming import check_stream, stream_piece
 from phraseloom.decoding.terms import Terms
@@ -410,8 +410,8 @@ class Translator:
     ) -> Generator[str, None, Translation]:
         results: list[PieceResult] = []
         for piece in pieces:
-            if results:
-                yield " "
+            if results and (space := space_of(self.tokenizer.target.language)):
+                yield space
             result = yield from stream_piece(
                 self.model,
                 self.tokenizer,

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from phraseloom.config import Config, or_short
+from phraseloom.options.languages import is_chinese
 from phraseloom.options.text import (
     LINE_TOKENS,
     TAG_PATTERN,
@@ -452,10 +453,19 @@ class TextDataConfig(Config):
         return self.language
 
 
+AnyDataConfig = DataConfig | TextDataConfig
+AnyFilter = FilterConfig | TextFilterConfig
+
+
+def check_jieba(config: AnyDataConfig) -> None:
+    """Raise ValueError for `tokenize: jieba` without Chinese text. Not part of the classes, so that old datasets open."""
+    languages = dict.fromkeys((config.source_language, config.target_language))
+    if config.text.tokenize == "jieba" and not any(map(is_chinese, languages)):
+        raise ValueError(
+            f"data.text.tokenize: jieba is for Chinese (zh), and the data are {' → '.join(languages)}: set it to moses"
+        )
+
+
 def valid_tokens(filters: FilterConfig | TextFilterConfig) -> int:
     """The most subwords of a side in validation; longer lines are cropped. At least as many as in training."""
     return max(LINE_TOKENS, filters.max_tokens)
-
-
-AnyDataConfig = DataConfig | TextDataConfig
-AnyFilter = FilterConfig | TextFilterConfig

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
-__all__ = ["base_language", "begin_upper", "lower_case"]
+from phraseloom.options.languages import base_language
+
+__all__ = ["begin_upper", "lower_case"]
 
 DOTTED = frozenset(("tr", "az"))
-
-
-def base_language(code: str) -> str:
-    """The language of a code, without its region and in lower case, as tables of rules name it: `fr` for `fr-CA`, `FR`."""
-    return re.split("[-_]", code, maxsplit=1)[0].lower()
 
 
 def lower_case(language: str) -> Callable[[str], str]:

@@ -11,8 +11,9 @@ import re
 from typing import Any
 
 from phraseloom.errors import UsageError
+from phraseloom.options.languages import base_language, is_chinese
 from phraseloom.options.text import TextConfig
-from phraseloom.text.casing import base_language, lower_case
+from phraseloom.text.casing import lower_case
 from phraseloom.text.truecase import Truecaser, undo_truecase
 
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
@@ -30,9 +31,8 @@ class Normaliser:
         self.config, self.language, self.truecaser = config, language, truecaser
         self.identity = config == TextConfig()
         self._lower = lower_case(language)
-        chinese = base_language(language) == "zh"
         # jieba is for Chinese; the other side of such a pair is tokenised by Moses.
-        self.tokenizer = "moses" if config.tokenize == "jieba" and not chinese else config.tokenize
+        self.tokenizer = "moses" if config.tokenize == "jieba" and not is_chinese(language) else config.tokenize
         self._normalise = _moses_normaliser(language) if config.normalize == "moses" else None
         self._tokenise = {"none": None, "moses": moses_tokens, "jieba": _jieba_tokenise}[self.tokenizer]
         if self.tokenizer == "jieba":

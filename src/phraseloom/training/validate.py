@@ -20,7 +20,7 @@ import torch
 
 from phraseloom.data.batches import evaluation_batches
 from phraseloom.metrics.perplexity import exp_mean
-from phraseloom.text.casing import base_language
+from phraseloom.options.languages import base_language
 from phraseloom.training.logbook import finite
 from phraseloom.training.loop import TrainingJob, ValidationInterrupted, autocast
 

@@ -1,0 +1,47 @@
+"""Codes of languages: the two-letter code that tables of rules have, for the codes of ISO 639-1, 639-2 and 639-3.
+
+A code may have a region or a script after it, as in `pt-BR` or, in FLORES, `zho_Hans`.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["base_language", "is_chinese"]
+
+# ISO 639-2, terminological and bibliographic, and ISO 639-3.
+_CODES = """
+aar:aa abk:ab afr:af aka:ak alb:sq amh:am ara:ar arg:an arm:hy asm:as ava:av ave:ae aym:ay aze:az bak:ba bam:bm
+baq:eu bel:be ben:bn bih:bh bis:bi bod:bo bos:bs bre:br bul:bg bur:my cat:ca ces:cs cha:ch che:ce chi:zh chu:cu
+chv:cv cor:kw cos:co cre:cr cym:cy cze:cs dan:da deu:de div:dv dut:nl dzo:dz ell:el eng:en epo:eo est:et eus:eu
+ewe:ee fao:fo fas:fa fij:fj fin:fi fra:fr fre:fr fry:fy ful:ff geo:ka ger:de gla:gd gle:ga glg:gl glv:gv gre:el
+grn:gn guj:gu hat:ht hau:ha hbs:sh heb:he her:hz hin:hi hmo:ho hrv:hr hun:hu hye:hy ibo:ig ice:is ido:io iii:ii
+iku:iu ile:ie ina:ia ind:id ipk:ik isl:is ita:it jav:jv jpn:ja kal:kl kan:kn kas:ks kat:ka kau:kr kaz:kk khm:km
+kik:ki kin:rw kir:ky kom:kv kon:kg kor:ko kua:kj kur:ku lao:lo lat:la lav:lv lim:li lin:ln lit:lt ltz:lb lub:lu
+lug:lg mac:mk mah:mh mal:ml mao:mi mar:mr may:ms mkd:mk mlg:mg mlt:mt mon:mn mri:mi msa:ms mya:my nau:na nav:nv
+nbl:nr nde:nd ndo:ng nep:ne nld:nl nno:nn nob:nb nor:no nya:ny oci:oc oji:oj ori:or orm:om oss:os pan:pa per:fa
+pli:pi pol:pl por:pt pus:ps que:qu roh:rm ron:ro rum:ro run:rn rus:ru sag:sg san:sa sin:si slk:sk slo:sk slv:sl
+sme:se smo:sm sna:sn snd:sd som:so sot:st spa:es sqi:sq srd:sc srp:sr ssw:ss sun:su swa:sw swe:sv tah:ty tam:ta
+tat:tt tel:te tgk:tg tgl:tl tha:th tib:bo tir:ti ton:to tsn:tn tso:ts tuk:tk tur:tr twi:tw uig:ug ukr:uk urd:ur
+uzb:uz ven:ve vie:vi vol:vo wel:cy wln:wa wol:wo xho:xh yid:yi yor:yo zha:za zho:zh zul:zu
+"""
+# ISO 639-3 and FLORES-200: the standard language of a group that has a two-letter code.
+_OF_GROUPS = """
+als:sq arb:ar ayr:ay azj:az cmn:zh ekk:et fuv:ff gaz:om khk:mn kmr:ku knc:kr lvs:lv npi:ne ory:or pbt:ps pes:fa
+plt:mg prs:fa quy:qu swh:sw uzn:uz ydd:yi zsm:ms
+"""
+_TWO_LETTERS = dict(pair.split(":") for pair in (_CODES + _OF_GROUPS).split())
+
+
+def base_language(code: str) -> str:
+    """The language of a code, as tables of rules name it: `fr` for `FR`, `fr-CA`, `fra`, `fre` and `fra_Latn`.
+
+    A language without a two-letter code is named as it is, in lower case: `yue` for `yue_Hant`.
+    """
+    language = re.split("[-_]", code, maxsplit=1)[0].lower()
+    return _TWO_LETTERS.get(language, language)
+
+
+def is_chinese(code: str) -> bool:
+    """Whether jieba can cut the language."""
+    return base_language(code) == "zh"
