@@ -214,3 +214,21 @@ def test_scratch_files_give_the_same_model_and_are_removed(command: Command, tex
     (text / "file").write_text("")
     refused = command("align", "train", "-s", "en", "-t", "de", "-o", "third", "--scratch", "file")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
+
+
+def test_a_model_of_the_other_direction_or_of_other_languages_is_reported(command: Command, text: Path) -> None:
+    assert command(*TRAIN).code == 0
+    applied = command("align", "apply", "model", "-s", "de", "-t", "en")
+    knows, use = (
+        "phraseloom align: warning: model knows only ",
+        "; use a model of this pair of languages, for text tokenised",
+    )
+    assert applied.code == 0
+    both = "0% of the source words and 0% of the target words: it is of the other direction"
+    assert applied.err.startswith(f"{knows}{both}{use}")
+    (text / "other").write_bytes((text / "en").read_bytes().upper())
+    assert command("align", "apply", "model", "-s", "other", "-t", "de").err.startswith(
+        f"{knows}0% of the source words{use}"
+    )
+    assert "knows only" not in command("align", "apply", "model", stdin=b"a dog owl\tein hund eule\n\t\n").err
+    assert "knows only 33% of the target words;" in command("align", "apply", "model", stdin=b"a dog\tein x y\n").err

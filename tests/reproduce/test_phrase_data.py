@@ -20,6 +20,8 @@ import yaml
 from tests import forked
 from tests.helpers import run_records, training_in_this_process
 
+from phraseloom.align.aligner import learn_aligner, save_aligner
+from phraseloom.align.ibm import IBMSettings, read_bitext
 from phraseloom.cli.main import run
 from phraseloom.config import validate
 from phraseloom.data.corpus import Dataset
@@ -595,6 +597,32 @@ def test_files_of_unequal_length_and_a_bad_aligner_are_found_before_the_first_st
     assert said.startswith("my.aligner: not a whole safetensors file") and "align train makes" in said
     (tmp_path / "valid.en").write_text("\n".join(TARGET[:4]) + "\n")
     assert refused(tmp_path).startswith("valid.de:5: line counts differ: 5 in valid.de, 4 in valid.en; ")
+
+
+def test_an_aligner_of_other_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+
+    def said(sources: Sequence[str], targets: Sequence[str], **data: Any) -> str:
+        bitext = read_bitext(zip(sources, targets, strict=True))
+        save_aligner(tmp_path / "my.aligner", learn_aligner(bitext, IBMSettings(iterations=1)))
+        return refused(
+            tmp_path, {**RECIPE, "data": {**RECIPE["data"], "target_phrases": {"aligner": "my.aligner"}, **data}}
+        )
+
+    knows, where = (
+        "my.aligner: data.target_phrases.aligner knows only ",
+        "; it read 40 lines; name one of these languages",
+    )
+    both = "0% of the source words and 0% of the target words: it is of the other direction"
+    assert said(TARGET, SOURCE).startswith(f"{knows}{both}{where}")
+    assert said(SOURCE, SOURCE).startswith(f"{knows}0% of the target words{where}")
+    config = data_of({**RECIPE, "data": {**RECIPE["data"], "text": {"tokenize": "moses", "lowercase": True}}})
+    for lines, name in ((SOURCE, "de"), (TARGET, "en")):
+        (tmp_path / f"train.{name}").write_text("".join(f"{line.upper()}.\n" for line in lines))
+    own = read_bitext((f"{source} .", f"{target} .") for source, target in zip(SOURCE, TARGET, strict=True))
+    save_aligner(tmp_path / "my.aligner", learn_aligner(own, IBMSettings(iterations=1)))
+    phrase_data._check_aligner(config, tmp_path / "my.aligner", tmp_path)  # tokens as data.text makes them
 
 
 def test_a_step_that_fails_is_one_message_and_no_other_step_is_tried(

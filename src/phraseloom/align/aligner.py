@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,6 +138,38 @@ class Aligner:
                 for side, side_words, numbers in zip(sides, words, self._numbers, strict=True):
                     side.add([numbers.get(word, len(numbers)) for word in side_words])
         return group_by_length(*sides, used), result
+
+
+class WordCoverage:
+    """Counts the words of a text that an aligner knows, on each side, and with the sides exchanged."""
+
+    def __init__(self, aligner: Aligner) -> None:
+        self._lowercase = aligner.lowercase
+        self._known = set(aligner.source_words), set(aligner.target_words)
+        self._counts = [[0, 0, 0], [0, 0, 0]]  # of each side: words, known as such, known as words of the other side
+
+    def add(self, sources: Iterable[str], targets: Iterable[str]) -> None:
+        """Count the words of lines."""
+        for side, lines in enumerate((sources, targets)):
+            own, other, counts = self._known[side], self._known[1 - side], self._counts[side]
+            for line in lines:
+                words = split(line, lowercase=self._lowercase)
+                counts[0] += len(words)
+                counts[1] += sum(word in own for word in words)
+                counts[2] += sum(word in other for word in words)
+
+    def problem(self) -> str | None:
+        """What is wrong if it knows less than half of the words of a side."""
+        shares = [[known / max(1, words) for known in row] for words, *row in self._counts]
+        unknown = [
+            f"{shares[side][0]:.0%} of the {name} words"
+            for side, name in enumerate(("source", "target"))
+            if self._counts[side][0] and shares[side][0] < 0.5
+        ]
+        if not unknown:
+            return None
+        exchanged = all(self._counts[side][0] and shares[side][1] >= 0.5 for side in (0, 1))
+        return f"knows only {' and '.join(unknown)}" + (": it is of the other direction" if exchanged else "")
 
 
 def learn_aligner(

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from phraseloom import files
-from phraseloom.align.aligner import choose_method, load_aligner
+from phraseloom.align.aligner import WordCoverage, choose_method, load_aligner
 from phraseloom.config import validate
 from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, read_index
 from phraseloom.data.survey import Progress, locate, read_through, readings, sample, survey
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.files import read_json
 from phraseloom.options.data import DataConfig, PhraseFilterConfig, TargetPhrasesConfig
+from phraseloom.options.languages import base_language
 from phraseloom.options.text import TrainedVectors, VectorTraining, WordsConfig
 from phraseloom.phrases.extract import read_candidates
 from phraseloom.phrases.stop_words import LANGUAGES, STOP_WORDS, read_stop_words
@@ -34,14 +35,15 @@ from phraseloom.reproduce.execute import CONCATENATE, PROGRAM, STDOUT, Execution
 from phraseloom.reproduce.records import LOG, RECORD, Record, read_record
 from phraseloom.reproduce.steps import ROOT, Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import TableConfig
-from phraseloom.text.casing import base_language
 from phraseloom.text.lines import count_lines, read_lines
+from phraseloom.text.normalize import Normaliser
 from phraseloom.text.same_language import FEWEST_WORDS, LEAST_OVERLAP, count_words, overlap
 from phraseloom.text.words import JOINER, is_phrase
 
 SUFFIX = ".phrases"
 SPLITS = ("train", "valid", "test")
 CHECKED_LINES = 20_000
+ALIGNED_LINES = 1000
 PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
 FILTER_OPTION = re.compile(r"--([a-z-]+)(?: (?!--|-o)(\S+))?")
 Say = Callable[[str], None]
@@ -641,13 +643,34 @@ def _check_input(
         if config.files(split) and not lines[split]:
             raise DataError(f"the {split} files are empty", file=root / config.files(split)[0].sides["source"][0])
     if phrases.aligner is not None:
-        aligner = load_aligner(root / phrases.aligner)
-        choose_method(None, aligner.tables)
+        _check_aligner(config, root / phrases.aligner, root)
     if phrases.stop_words is not None and phrases.stop_words not in STOP_WORDS:
         read_stop_words(locate(root, phrases.stop_words))
     if vectors.text:
         _check_language(config, vectors.text, root, lines)
     return read
+
+
+def _check_aligner(config: DataConfig, path: Path, root: Path) -> None:
+    """Raise DataError for an aligner that knows less than half of the words of the beginning of a side of the text."""
+    aligner = load_aligner(path)
+    choose_method(None, aligner.tables)
+    coverage, left = WordCoverage(aligner), ALIGNED_LINES
+    normalisers = [
+        Normaliser(config.text.model_copy(update={"truecase": False}), language)
+        for language in (config.source_language, config.target_language)
+    ]
+    for pair in config.files("train"):
+        texts = [islice(read_lines(root / pair.sides[side][0]), left) for side in SIDES]
+        lines = [list(map(normalise, text)) for normalise, text in zip(normalisers, texts, strict=True)]
+        coverage.add(*lines)
+        left -= len(lines[0])
+    problem = coverage.problem()
+    if problem is not None:
+        read = plural(ALIGNED_LINES - left, "line")
+        hint = f"it read {read}; name one of these languages and of text tokenised by data.text, or leave it out to train one"
+        what = f"data.target_phrases.aligner {problem}"
+        raise DataError(what, file=path, hint=hint)
 
 
 def _check_language(config: DataConfig, more: Sequence[str], root: Path, lines: Mapping[str, int]) -> None:

@@ -18,7 +18,7 @@ from phraseloom.errors import UsageError
 from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
-    from phraseloom.align.aligner import Aligner, Alignment
+    from phraseloom.align.aligner import Aligner, Alignment, WordCoverage
     from phraseloom.analysis.alignment import AlignedPair
 
 WINDOW = 8192  # sentence pairs aligned at a time
@@ -57,11 +57,11 @@ def command(
     """Align the words of sentence pairs. The output is Pharaoh i-j links, one line per pair, in order.
 
     Words are separated by spaces and counted from 0. A pair with a blank side gives a blank line. The number of
-    such pairs goes to standard error.
+    such pairs goes to standard error, and a warning if the model knows less than half of the words of a side.
 
     Example: phraseloom align apply en-de.aligner -s test.en -t test.de > test.links
     """
-    from phraseloom.align.aligner import choose_method, load_aligner
+    from phraseloom.align.aligner import WordCoverage, choose_method, load_aligner
 
     check_outputs({"-o": output}, inputs=[model, source, target], overwrite=overwrite)
     if (source is None) != (target is None):
@@ -72,16 +72,28 @@ def command(
     choose_method(method, aligner.tables)
     if source is not None:
         same_length(source, target)
-    pairs, left_out = PairReader(source, target), LeftOut()
-    alignments = left_out.watch(aligned(aligner, pairs.windows(WINDOW), method, scores=scores))
+    pairs, left_out, coverage = PairReader(source, target), LeftOut(), WordCoverage(aligner)
+    windows = _counted(pairs.windows(WINDOW), coverage)
+    alignments = left_out.watch(aligned(aligner, windows, method, scores=scores))
     if output is not None:
         write_lines(output, (text_of(alignment, scores=scores) for window in alignments for alignment in window))
     else:
         for window in alignments:
             sys.stdout.write("".join(text_of(alignment, scores=scores) + "\n" for alignment in window))
             sys.stdout.flush()
+    problem = coverage.problem()
+    if problem is not None:
+        warn("align", f"{model} {problem}; use a model of this pair of languages, for text tokenised like this")
     for text in left_out.warnings() + pairs.warnings():
         warn("align", text)
+
+
+def _counted(
+    windows: Iterable[tuple[list[str], list[str]]], coverage: WordCoverage
+) -> Iterator[tuple[list[str], list[str]]]:
+    for sources, targets in windows:
+        coverage.add(sources, targets)
+        yield sources, targets
 
 
 def aligned(
