@@ -70,7 +70,11 @@ def test_errors_are_one_line_and_leave_nothing(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_bytes(b"")
     for arguments, code, text in [
-        (["train", str(tmp_path / "s"), str(tmp_path / "a"), "--size", "9999"], 1, "too small for 9999 subwords"),
+        (
+            ["train", str(tmp_path / "s"), str(tmp_path / "a"), "--size", "9999"],
+            1,
+            "too small for 9999 subwords; set --size to at",
+        ),
         (["train", str(tmp_path / "s"), str(tmp_path / "a"), "--size", "3"], 2, "size"),
         (["train", str(tmp_path / "s"), str(tmp_path / "missing")], 1, "text file not found"),
         (["train", str(tmp_path / "full"), str(tmp_path / "a")], 2, "not empty"),
@@ -81,4 +85,28 @@ def test_errors_are_one_line_and_leave_nothing(tmp_path: Path, capsys: pytest.Ca
         assert run(["subwords", *arguments]) == code
         error = capsys.readouterr().err
         assert text in error and error.count("\n") == 1
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--kind", "words", "--model", "bpe"], "--model is for --kind sentencepiece, and this is --kind words"),
+        (
+            ["--kind", "subword_nmt", "--no-byte-fallback"],
+            "--no-byte-fallback is for --kind sentencepiece, and this is",
+        ),
+        (
+            ["--min-frequency", "50"],
+            "--min-frequency is for --kind subword_nmt or words, and this is --kind sentencepiece",
+        ),
+    ],
+)
+def test_options_of_another_kind_are_refused(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_lines(tmp_path / "a", LINES)
+    assert run(["subwords", "train", str(tmp_path / "s"), str(tmp_path / "a"), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.endswith("out\n") and error.count("\n") == 1
     assert not (tmp_path / "s").exists()

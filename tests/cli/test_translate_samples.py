@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, Outcome
 
 from phraseloom.decoding.translator import Translator
+from phraseloom.files import write_manifest
 
 LINES = "a dog runs\n\ncat sleeps here\na red dog\n"
 
@@ -56,6 +59,12 @@ def test_repetition_and_ensembles(command: Command, project: Path, tmp_path: Pat
         (["--sample", "--top-p", "0"], "top_p: should be greater than 0"),
         (["--sample", "--temperature", "0"], "temperature: should be greater than 0"),
         (["--top-k", "3"], "--top-k is for drawing samples, and search draws none; add --sample or --mbr N"),
+        (["--sample", "--beam", "4"], "--beam is for search, and sampling is on; leave --beam out, or add --search"),
+        (
+            ["--mbr", "4", "--stop", "exact"],
+            "--stop is for search, and minimum Bayes risk is on; leave --stop out, or add",
+        ),
+        (["--mbr", "4", "--alpha", "0.5"], "--alpha is for search, and minimum Bayes risk is on"),
         (["--mbr-metric", "bleu"], "--mbr-metric is for minimum Bayes risk; add --mbr N"),
         (["--ensemble-mean", "probabilities"], "--ensemble-mean is for an ensemble of models; add --ensemble MODEL"),
         (["--mbr", "2", "--n-best", "3", "--output", "json"], "n_best 3 is larger than mbr 2"),
@@ -66,6 +75,23 @@ def test_wrong_use_is_one_line(command: Command, project: Path, options: list[st
     done = command("translate", project / "run", *options, stdin=b"a\n")
     assert done.code in (1, 2) and done.is_one_line_of("translate"), done.err
     assert message in done.err
+
+
+def test_options_of_search_in_the_model_do_not_hinder_sampling(command: Command, project: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree((project / "run" / "best").resolve(), model)
+    options = json.loads((model / "generation_config.json").read_bytes())
+    names = json.loads((model / "manifest.json").read_bytes())["files"]
+
+    def translated(stored: dict[str, Any], *given: str) -> Outcome:
+        (model / "generation_config.json").write_text(json.dumps(options | stored))
+        write_manifest(model, names)
+        return command("translate", model, *given, stdin=b"a dog\n")
+
+    assert translated({"beam": 3, "stop": "exact"}, "--sample", "--length-penalty", "none").code == 0
+    refused = translated({"sample": True}, "--beam", "2")
+    assert refused.code == 2 and "sampling is on; leave --beam out, or add --search" in refused.err
+    assert translated({"sample": True}, "--beam", "2", "--search").code == 0
 
 
 def test_an_ensemble_is_served(project: Path) -> None:

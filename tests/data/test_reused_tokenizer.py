@@ -10,7 +10,7 @@ import torch
 
 from phraseloom import files
 from phraseloom.data.corpus import Dataset
-from phraseloom.data.prepare import Report, prepare
+from phraseloom.data.prepare import Report, ignored_keys, prepare
 from phraseloom.data.tally import table
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError, UsageError
 from phraseloom.models.build import build_model
@@ -186,3 +186,25 @@ def test_the_fewest_pieces() -> None:
     assert spelling("abc@@", ["a@@", "b@@", "c@@", "ab@@", "c"], separator="@@") == ["ab@@", "c@@"]
     assert spelling("abc", ["a@@", "b@@", "c@@", "ab@@", "c"], separator="@@") == ["ab@@", "c"]
     assert spelling("abd", ["a", "b"]) == []
+
+
+def test_keys_that_the_tokenizer_contradicts_are_named(old: Path, tmp_path: Path) -> None:
+    def ignored(**more: Any) -> list[str]:
+        return ignored_keys(config(tmp_path / "new", NEW, tokenizer=str(old), **more))
+
+    kind = Tokenizer.load(old / "tokenizer").source.kind
+    other, size = (
+        next(k for k in KINDS if k["kind"] != kind),
+        {"size": 61} if kind == "sentencepiece" else {"merges": 41},
+    )
+    same = next(k for k in KINDS if k["kind"] == kind)
+    assert not ignored() and not ignored(text={"lowercase": True}, subwords=same)
+    assert not ignored_keys(config(tmp_path / "new", NEW, text={"lowercase": True}))
+    assert ignored(text={"tokenize": "moses", "lowercase": False}, subwords=other | {"joint": False}) == [
+        "data.text.lowercase: false is ignored, because data.tokenizer has true",
+        "data.text.tokenize: moses is ignored, because data.tokenizer has none",
+        "data.subwords.joint: false is ignored, because data.tokenizer has true",
+        f"data.subwords.kind: {other['kind']} is ignored, because data.tokenizer has {kind}",
+    ]
+    said = ["data.subwords.size: 61 is ignored, because data.tokenizer has 60"] if kind == "sentencepiece" else []
+    assert ignored(subwords={"kind": kind, **size}) == said

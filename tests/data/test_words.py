@@ -310,6 +310,11 @@ def test_sources_that_cannot_be(given: dict[str, Any], message: str) -> None:
     assert WordsConfig.model_validate(fitting.model_dump()) == fitting
 
 
+def test_a_source_that_is_too_small_names_its_own_key(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"too small for 900 subwords; set data\.subwords\.source\.size to at most \d+"):
+        make(tmp_path, source={"kind": "sentencepiece", "size": 900})
+
+
 def test_the_vectors_are_checked_as_they_are_used(tmp_path: Path) -> None:
     """Rows with a common direction are a warning; whitened or random ones are not, and the index has the figures."""
     draw = np.random.default_rng(1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from phraseloom.cli.main import run
 from phraseloom.config import validate
 from phraseloom.errors import ConfigError
 from phraseloom.options.data import DataConfig
@@ -114,3 +115,15 @@ def test_a_fertility_stage_needs_labels(tmp_path: Path) -> None:
         ConfigError, match=re.escape("needs model.output: {kind: word_or_phrase} and the labels of data.target_phrases")
     ):
         load_recipe(write(tmp_path, {**RECIPE, "data": data}))
+
+
+@pytest.mark.parametrize("option", [("--merge", "other.parts"), ("--part", "1/2")])
+def test_parts_are_refused_before_the_first_step(
+    option: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    assert run(["prepare", "recipe.yaml", *option]) == 2
+    error = capsys.readouterr().err
+    assert f"leave {option[0]} out" in error and "data.target_phrases" in error and error.count("\n") == 1
+    assert not (tmp_path / "dataset.phrases").exists()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.options import Overrides
+from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError, escape_controls, plural
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def command(
     data.target_phrases, it first finds and joins the phrases of the target and learns vectors. If it is killed, run it
     again: it continues, and repeats nothing that is finished.
     """
-    from phraseloom.data.prepare import DATASET, prepare
+    from phraseloom.data.prepare import DATASET, ignored_keys, prepare
     from phraseloom.data.tally import table
     from phraseloom.options.data import DataConfig
     from phraseloom.recipe import find_recipe, load_recipe
@@ -62,9 +63,13 @@ def command(
     if isinstance(config, DataConfig) and config.target_phrases is not None:
         if chosen is not None:
             raise UsageError("--part cannot find the phrases of data.target_phrases", hint="leave --part out")
+        if merge:
+            raise UsageError("--merge has no parts of data.target_phrases to use", hint="leave --merge out")
         check_folder(config.folder, DATASET, overwrite=overwrite, inputs=[recipe])
         made = _phrase_data(config, data_root, progress)
         config = made.config
+    for text in ignored_keys(config):
+        warn("prepare", text)
     try:
         if chosen is not None:
             if merge:

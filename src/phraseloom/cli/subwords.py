@@ -6,15 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from phraseloom.cli.group import VerbCommand
 from phraseloom.cli.streams import lines_of, note
+from phraseloom.errors import DataError, UsageError
 from phraseloom.files import require_regular_file
 from phraseloom.replace import STDIN
 from phraseloom.text.lines import LineReport, encode_lines, read_blocks
+
+if TYPE_CHECKING:
+    from phraseloom.config import Config
+    from phraseloom.options.text import SubwordsConfig
 
 app = typer.Typer(
     add_completion=False,
@@ -52,12 +57,20 @@ def train(
     kind: Annotated[
         Kind, typer.Option(help="The library; words means whole words without segmentation.")
     ] = "sentencepiece",
-    model: Annotated[Model, typer.Option(help="sentencepiece only.")] = "bpe",
+    model: Annotated[Model | None, typer.Option(help="sentencepiece only.", show_default="bpe")] = None,
     size: Annotated[int, typer.Option(min=0, help="Vocabulary size; for subword_nmt, the number of merges.")] = 8000,
-    byte_fallback: Annotated[bool, typer.Option(help="sentencepiece only: spell unknown characters as bytes.")] = True,
+    byte_fallback: Annotated[
+        bool | None,
+        typer.Option(help="sentencepiece only: spell unknown characters as bytes.", show_default="True"),
+    ] = None,
     min_frequency: Annotated[
-        int, typer.Option(min=1, help="subword_nmt: do not merge rarer pairs. words: treat rarer words as unknown.")
-    ] = 2,
+        int | None,
+        typer.Option(
+            min=1,
+            help="subword_nmt: do not merge rarer pairs. words: treat rarer words as unknown.",
+            show_default="2",
+        ),
+    ] = None,
     sample_lines: Annotated[
         int, typer.Option(min=1, help="Number of lines to learn from, sampled across the files.")
     ] = 1_000_000,
@@ -65,29 +78,48 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing tokenizer.")] = False,
 ) -> None:
     """Learn subwords from text and write them to the folder OUTPUT. From standard input, the first lines are used."""
-    from phraseloom.config import validate
-    from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, SubwordsConfig, TextConfig, WordsConfig
+    from phraseloom.options.text import TextConfig
     from phraseloom.replace import check_folder, new_folder
+    from phraseloom.text.sentencepiece import named_size
     from phraseloom.text.tokenizer import TOKENIZER, Tokenizer, learn_subwords
 
-    config: SubwordsConfig
-    common = {"sample_lines": sample_lines}
-    if kind == "sentencepiece":
-        options = {**common, "model": model, "size": size, "byte_fallback": byte_fallback}
-        config = validate(SentencepieceConfig, options)
-    elif kind == "subword_nmt":
-        config = validate(SubwordNmtConfig, {**common, "merges": size, "min_frequency": min_frequency})
-    else:
-        config = validate(WordsConfig, {**common, "size": size, "min_frequency": min_frequency, "joint": True})
+    own = {"model": model, "byte_fallback": byte_fallback, "min_frequency": min_frequency}
+    config = _config(kind, size, sample_lines, {name: value for name, value in own.items() if value is not None})
     check_folder(output, TOKENIZER, overwrite=overwrite, inputs=files or ())
     report = LineReport()
     lines = _sample(files, sample_lines) if files else islice(lines_of(STDIN, report), sample_lines)
-    subwords = learn_subwords(lines, config)
+    try:
+        subwords = learn_subwords(lines, config)
+    except DataError as error:
+        raise named_size(error, "--size") from error
     for text in report.changes():
         note("subwords", text)
     with new_folder(output, TOKENIZER, overwrite=overwrite, inputs=files or ()) as folder:
         Tokenizer(TextConfig(), language, language, subwords, subwords).save(folder)
     print(f"{len(subwords.vocabulary):,} pieces in {output}", file=sys.stderr)
+
+
+def _config(kind: Kind, size: int, sample_lines: int, own: dict[str, Any]) -> SubwordsConfig:
+    """The options of a kind of subwords; `own`: the given ones that not all kinds have. Raises UsageError, ConfigError."""
+    from phraseloom.config import validate
+    from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, WordsConfig
+
+    kinds: dict[str, type[Config]] = {
+        "sentencepiece": SentencepieceConfig,
+        "subword_nmt": SubwordNmtConfig,
+        "words": WordsConfig,
+    }
+    for name in (name for name in own if name not in kinds[kind].model_fields):
+        option = "--no-byte-fallback" if own[name] is False else f"--{name.replace('_', '-')}"
+        having = " or ".join(other for other, config in kinds.items() if name in config.model_fields)
+        raise UsageError(f"{option} is for --kind {having}, and this is --kind {kind}", hint=f"leave {option} out")
+    options = {"sample_lines": sample_lines, **own}
+    if kind == "sentencepiece":
+        return validate(SentencepieceConfig, {**options, "size": size})
+    options = {"min_frequency": 2, **options}
+    if kind == "subword_nmt":
+        return validate(SubwordNmtConfig, {**options, "merges": size})
+    return validate(WordsConfig, {**options, "size": size, "joint": True})
 
 
 @app.command("apply", cls=VerbCommand)

@@ -331,11 +331,16 @@ def _load(model: Path, ensemble: list[Path], device: str, options: Mapping[str, 
 
 
 def _check_sampling(options: Mapping[str, Any], config: DecodingConfig) -> None:
-    """Raise UsageError if the command line has an option of sampling or of mbr, and none of both is on."""
+    """Raise UsageError if the command line has an option of sampling or of mbr that is not on, or of search with one on."""
     samples = options.get("sample", config.sample)
     mbr = options.get("mbr", config.mbr)
     if not (samples or mbr):
         no_sampling(options, "samples, and search draws none", "add --sample or --mbr N")
+    for name in ("beam", "stop", *(("length_penalty", "alpha", "beta") if mbr else ())):
+        if name in options and (samples or mbr):
+            option, what = f"--{name.replace('_', '-')}", "minimum Bayes risk" if mbr else "sampling"
+            off = "--mbr 0" if mbr else "--search"
+            raise UsageError(f"{option} is for search, and {what} is on", hint=f"leave {option} out, or add {off}")
     if "mbr_metric" in options and not mbr:
         raise UsageError("--mbr-metric is for minimum Bayes risk", hint="add --mbr N")
 

@@ -56,6 +56,7 @@ from phraseloom.text.extension import add_tags, extend
 from phraseloom.text.held_out import HeldOut
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
+from phraseloom.text.sentencepiece import named_size
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
 from phraseloom.text.tokenizer import Tokenizer, learns_from_lines
@@ -227,6 +228,41 @@ def read_tokenizer(config: AnyDataConfig) -> Tokenizer | None:
             hint="set data.subwords.kind to that of the tokenizer",
         )
     return tokenizer
+
+
+def ignored_keys(config: AnyDataConfig) -> list[str]:
+    """A warning for each key of `text` and `subwords` that was set to another value than `data.tokenizer` has.
+
+    Raises as `read_tokenizer`.
+    """
+    tokenizer = read_tokenizer(config)
+    if tokenizer is None:
+        return []
+    given: dict[str, Any] = {}
+    has: dict[str, Any] = {}
+    for key in sorted(config.text.model_fields_set if "text" in config.model_fields_set else ()):
+        given[f"text.{key}"], has[f"text.{key}"] = getattr(config.text, key), getattr(tokenizer.text, key)
+    kinds = sorted({tokenizer.source.kind, tokenizer.target.kind})
+    theirs: dict[str, Any] = {"kind": " and ".join(kinds), "joint": tokenizer.joint}
+    if config.subwords.kind == "sentencepiece" and kinds == ["sentencepiece"]:
+        sizes = {len(side.vocabulary) - len(side.tag_ids) for side in (tokenizer.source, tokenizer.target)}
+        theirs["size"] = " and ".join(map(str, sorted(sizes))) if len(sizes) > 1 else sizes.pop()
+    if isinstance(config.subwords, WordsConfig):
+        del theirs["kind"]  # `read_tokenizer` has checked it
+    for key in sorted(
+        config.subwords.model_fields_set & theirs.keys() if "subwords" in config.model_fields_set else ()
+    ):
+        given[f"subwords.{key}"], has[f"subwords.{key}"] = getattr(config.subwords, key), theirs[key]
+    return [
+        f"data.{key}: {_written(value)} is ignored, because data.tokenizer has {_written(has[key])}"
+        for key, value in given.items()
+        if value != has[key]
+    ]
+
+
+def _written(value: Any) -> str:
+    """A value as a recipe has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _unspelled(tokenizer: Tokenizer, chunk: Chunk, encoded: EncodedChunk) -> Iterator[str]:
@@ -537,7 +573,12 @@ class _Work:
             (samples, options, None) if learns_from_lines(options) else ([], options, next(counts))
             for samples, options in wanted
         ]
-        return [subwords for _, subwords in self.workers.run(learn, jobs, here=self.small or len(jobs) == 1)]
+        try:
+            return [subwords for _, subwords in self.workers.run(learn, jobs, here=self.small or len(jobs) == 1)]
+        except DataError as error:
+            if isinstance(self.config.subwords, WordsConfig):  # only its source has a size to change
+                raise named_size(error, "data.subwords.source.size") from error
+            raise
 
     def counted(self, wanted: Sequence[tuple[list[Sample], SubwordsConfig | None]]) -> list[Counter[str]]:
         """What `sample.count` counts in each text (samples and options)."""

@@ -26,6 +26,7 @@ from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 SPACE = "\u2581"
 MAX_MODEL_BYTES = 2**26
+SIZE_KEY = "data.subwords.size"  # in hints
 # Training skips lines of more bytes, because the tables of sentencepiece grow with the longest line.
 MAX_SAMPLE_BYTES = 2**14
 # The trainer's own mark of unknown characters.
@@ -378,11 +379,17 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
             return place, number
 
 
+def named_size(error: DataError, name: str) -> DataError:
+    """The error of `learn` with another name than SIZE_KEY for the option that sets the size."""
+    hint = None if error.hint is None else error.hint.replace(SIZE_KEY, name)
+    return DataError(error.what, file=error.file, line=error.line, hint=hint)
+
+
 def _explain(message: str, config: SentencepieceConfig) -> DataError:
     if match := re.search(r"set it to a value <= (\d+)", message):
-        hint = f"set data.subwords.size to at most {match[1]}"
+        hint = f"set {SIZE_KEY} to at most {match[1]}"
         return DataError(f"the text is too small for {config.size} subwords", hint=hint)
     if match := re.search(r"[Vv]ocabulary size is smaller than required_chars. (\d+) vs (\d+)", message):
-        hint = f"set data.subwords.size to at least {int(match[2]) + 1}"
+        hint = f"set {SIZE_KEY} to at least {int(match[2]) + 1}"
         return DataError(f"the text has more characters than {config.size} subwords can hold", hint=hint)
     return DataError(f"sentencepiece cannot learn subwords from this text ({' '.join(message.split())[-160:]})")
