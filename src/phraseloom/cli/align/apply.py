@@ -57,7 +57,7 @@ def command(
     """Align the words of sentence pairs. The output is Pharaoh i-j links, one line per pair, in order.
 
     Words are separated by spaces and counted from 0. A pair with a blank side gives a blank line. The number of
-    such pairs goes to standard error, and a warning if the model knows less than half of the words of a side.
+    such pairs goes to standard error, and a warning if the model knows less than half of the first words of a side.
 
     Example: phraseloom align apply en-de.aligner -s test.en -t test.de > test.links
     """
@@ -91,8 +91,10 @@ def command(
 def _counted(
     windows: Iterable[tuple[list[str], list[str]]], coverage: WordCoverage
 ) -> Iterator[tuple[list[str], list[str]]]:
-    for sources, targets in windows:
-        coverage.add(sources, targets)
+    """The windows; the words of the first one are counted."""
+    for number, (sources, targets) in enumerate(windows):
+        if number == 0:
+            coverage.add(sources, targets)
         yield sources, targets
 
 
