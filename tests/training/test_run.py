@@ -19,6 +19,7 @@ from tests.helpers import HANGS, run_records, training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
+from phraseloom.cli.train import _retry_hint
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import prepare
 from phraseloom.recipe import load_recipe
@@ -654,6 +655,13 @@ def test_a_run_that_diverges_from_a_collapsed_start_is_told_of_it(
         what = ", or choose another model.init: the start was collapsed (encoder)\n"
         assert text.endswith(what) == advice, text
         assert ("the start was collapsed" in text) == advice
+
+
+def test_a_run_with_checkpoints_is_not_advised_to_change_its_start(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step_00000004").mkdir(parents=True)
+    files.atomic_write_json(tmp_path / "run.json", {"collapsed": ["encoder"]})
+    hint = _retry_hint(place / "small.yaml", [], tmp_path, load_recipe(place / "small.yaml"))
+    assert hint.endswith(", or begin a new run with another model.init: the start was collapsed (encoder)")
 
 
 def test_runs_of_one_recipe_have_one_identity_and_others_another(place: Path, done: Path, tmp_path: Path) -> None:
