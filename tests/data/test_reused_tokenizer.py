@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from phraseloom import files
+from phraseloom.cli.main import run
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, ignored_keys, prepare
 from phraseloom.data.tally import table
@@ -208,3 +210,16 @@ def test_keys_that_the_tokenizer_contradicts_are_named(old: Path, tmp_path: Path
     ]
     said = ["data.subwords.size: 61 is ignored, because data.tokenizer has 60"] if kind == "sentencepiece" else []
     assert ignored(subwords={"kind": kind, **size}) == said
+
+
+def test_prepare_warns_of_them(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = config(tmp_path / "new", NEW, tokenizer=str(old), text={"tokenize": "moses"}).model_dump(exclude_unset=True)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"name": "mine", "data": data}))
+    assert run(["prepare", str(recipe), "data.text.lowercase=false"]) == 0
+    ignored = [
+        line for line in capsys.readouterr().err.splitlines() if " is ignored, because data.tokenizer has " in line
+    ]
+    assert [line.split(": ")[:3] for line in ignored] == [
+        ["phraseloom prepare", "warning", f"data.text.{key}"] for key in ("lowercase", "tokenize")
+    ]
