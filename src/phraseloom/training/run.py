@@ -60,9 +60,9 @@ from phraseloom.training.run_folder import (
     note_pieces,
     note_start,
     note_transfers,
-    noted_change,
     noted_dataset,
     noted_pieces,
+    noted_rotation,
     prepare_folder,
     run_identity,
 )
@@ -122,7 +122,7 @@ def run_recipe(
         stack.callback(job.close)
         job.lock = lock
         if lock is not None and begun.is_changed:
-            accept_changes(recipe, run, dataset.fingerprint, update=job.state.update)
+            accept_changes(recipe, run, dataset.fingerprint, update=job.state.update if begun.keeps_others else None)
         _say_first(job, recipe, dataset.tokenizer, begun)
         begun.forget_tensors()
         reason = train_or_skip(job)
@@ -145,6 +145,8 @@ class Beginning:
     """Micro-batches of an update; None: one for each process."""
     is_changed: bool = False
     """Whether the recipe or the dataset differs from that of the folder."""
+    keeps_others: bool = False
+    """Whether the recipe keeps other checkpoints than that of the folder."""
     notices: list[str] = field(default_factory=list)
     """For the log: what the recipe, or `go_back_to`, has changed since the run was started."""
     transfers: list[Transfer] = field(default_factory=list)
@@ -169,6 +171,7 @@ def begin(recipe: AnyRecipe, run: Path, dataset: Dataset, *, allow_changed: bool
         begun.start = read_start(recipe, dataset.tokenizer, segmenter)
     changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
     begun.is_changed = bool(changed)
+    begun.keeps_others = any(c.startswith(("training.keep_last:", "training.checkpoint_every:")) for c in changed)
     if begun.is_changed and noted_dataset(run) != dataset.fingerprint:
         check_vocabularies(run, dataset)
     begun.notices = [f"changed since this run was started: {change}" for change in changed]
@@ -522,7 +525,7 @@ def train_or_skip(job: TrainingJob) -> str:
     reason = state.reason_to_stop(config, job.plan.updates_per_epoch, seconds) if job.world.first else None
     reason = job.world.send_text(reason or "")
     if reason and state.validated == state.update:
-        if job.run is not None and noted_change(job.run) != state.update:  # a changed recipe deletes nothing here
+        if job.run is not None and noted_rotation(job.run) != state.update:  # a changed recipe deletes nothing here
             rotate(job)  # as the process that ended the run would have done, had it not been killed
         if job.display is not None:
             job.display.say(f"this run is finished: {reason}")

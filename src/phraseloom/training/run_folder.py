@@ -35,10 +35,10 @@ __all__ = [
     "note_pieces",
     "note_start",
     "note_transfers",
-    "noted_change",
     "noted_collapse",
     "noted_dataset",
     "noted_pieces",
+    "noted_rotation",
     "prepare_folder",
     "run_identity",
 ]
@@ -103,16 +103,19 @@ def _is_untouched(run: Path) -> bool:
     return not list_checkpoints(run) and not (os.path.lexists(metrics) and metrics.stat().st_size)
 
 
-def accept_changes(recipe: AnyRecipe, run: Path, fingerprint: str, *, update: int) -> None:
-    """Write the recipe and the dataset with which a run is resumed after `update` into its folder."""
-    _add(run, dataset=fingerprint, changed_after=update)
+def accept_changes(recipe: AnyRecipe, run: Path, fingerprint: str, *, update: int | None = None) -> None:
+    """Write the recipe and the dataset with which a run is resumed into its folder.
+
+    `update`: the newest update, if other checkpoints are kept after it.
+    """
+    _add(run, dataset=fingerprint, **({} if update is None else {"rotation_changed_after": update}))
     files.atomic_write_text(run / CONFIG, dump_yaml(recipe.model_dump(mode="json")))
 
 
-def noted_change(run: Path) -> int | None:
-    """The update after which the recipe of a run was last changed; None if it never was."""
+def noted_rotation(run: Path) -> int | None:
+    """The update after which a changed recipe keeps other checkpoints of a run; None if there is no such change."""
     facts = _read(run) if (run / FACTS).is_file() else None
-    update = facts.get("changed_after") if isinstance(facts, dict) else None
+    update = facts.get("rotation_changed_after") if isinstance(facts, dict) else None
     return update if isinstance(update, int) else None
 
 
