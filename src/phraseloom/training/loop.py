@@ -313,7 +313,7 @@ def _write(job: TrainingJob) -> None:
         guard.check_finite({"a weight": job.flat.data, **job.optimizer.moments}, state.update)
     if not job.world.first or job.run is None or job.log is None or job.saved == (state.update, state.validated):
         return
-    _check_folder(job)
+    check_folder(job)
     job.log.sync()
     if job.saved is not None and job.saved[0] == state.update:
         checkpoint.save_state(job.run, state)
@@ -335,12 +335,13 @@ def rotate(job: TrainingJob) -> None:
     job.unproven = False
     if job.run is None:
         return
-    _check_folder(job)
+    check_folder(job)
     every, keep = job.config.checkpoint_every, job.config.keep_last
     checkpoint.rotate(job.run, job.state, keep_last=keep, regular_every=every, warn=job.say)
 
 
-def _check_folder(job: TrainingJob) -> None:
+def check_folder(job: TrainingJob) -> None:
+    """Raise LostFolder if the run folder is no longer the one that was locked."""
     if job.lock is None:
         return
     try:
@@ -364,7 +365,7 @@ def _undo_bad_checkpoints(job: TrainingJob) -> None:
     """Set aside the checkpoints whose weights gave non-finite values: a resumed run would diverge again."""
     if job.run is None:
         return
-    _check_folder(job)
+    check_folder(job)
     state = job.state
     stopped = state.bad_in_a_row >= job.config.bad_steps  # then `update` does not count the last of them
     first = state.update - state.bad_in_a_row + stopped
@@ -418,7 +419,7 @@ def _report(job: TrainingJob, record: dict[str, Any]) -> None:
         return
     job.log.count(record["source_tokens"], record["tokens"])
     if record["update"] % job.config.log_every == 0:
-        _check_folder(job)
+        check_folder(job)
         job.log.timing(record["update"])
     if job.display is not None:
         line = job.display.update(record, job.log.seconds())

@@ -49,7 +49,7 @@ from phraseloom.training.dataset import (
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Display, Hook, Logbook, Tracker
-from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
+from phraseloom.training.loop import TrainingJob, check_folder, link, probe_largest, rotate, train
 from phraseloom.training.node import NodeMemory
 from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.prefetch import Prefetcher
@@ -532,6 +532,7 @@ def train_or_skip(job: TrainingJob) -> str:
         return reason
     per_epoch, parameters = job.plan.updates_per_epoch, sum(p.numel() for p in job.model.parameters())
     if job.run is not None:
+        check_folder(job)
         checkpoint.check_space(job.run, parameters, checkpoints=3 if job.saved is None else 2)
     where = f"resuming after update {state.update}" if state.update else "new run"
     job.say(
