@@ -75,6 +75,7 @@ class IdSide:
     """
 
     vocabulary: Any
+    language = "en"
     longest_piece = 12
     tag_ids: Mapping[str, int] = MappingProxyType({})
 
