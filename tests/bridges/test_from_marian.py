@@ -357,10 +357,17 @@ def test_no_value_of_a_setting_is_an_internal_error(
         (folder / name).write_bytes(before)
 
 
-def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) -> None:
+def notes_on(folders: Any, tmp_path: Path, **settings: Any) -> tuple[str, ...]:
+    """What the import of a model with these settings of generation says."""
     shutil.copytree(folders("small")[0], tmp_path / "theirs")
-    _edit(
-        "generation_config.json",
+    _edit("generation_config.json", **settings)(tmp_path / "theirs")
+    return import_marian(tmp_path / "theirs", tmp_path / "ours").notes
+
+
+def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) -> None:
+    notes = notes_on(
+        folders,
+        tmp_path,
         repetition_penalty=1.2,
         early_stopping=True,
         bad_words_ids=[[5]],
@@ -370,8 +377,7 @@ def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) 
         guidance_scale=1,
         stop_strings=[],
         eos_token_id=[0, 7],
-    )(tmp_path / "theirs")
-    notes = import_marian(tmp_path / "theirs", tmp_path / "ours").notes
+    )
     assert notes == (
         "repetition_penalty: 1.2",
         "sequence_bias: [[[5], -3.0]]",
@@ -385,24 +391,20 @@ def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) 
 
 
 def test_settings_out_of_range_are_replaced_by_the_nearest_and_named(folders: Any, tmp_path: Path) -> None:
-    shutil.copytree(folders("small")[0], tmp_path / "theirs")
     settings = {"length_penalty": -1.0, "num_beams": 2000, "max_length": 10**7, "forced_eos_token_id": None}
-    _edit("generation_config.json", **settings)(tmp_path / "theirs")
-    assert import_marian(tmp_path / "theirs", tmp_path / "ours").notes == (
+    assert notes_on(folders, tmp_path, **settings) == (
         "no forced_eos_token_id: an output of max_length would not have to end there",
-        "num_beams: 2000 (1000 in its place)",
         "length_penalty: -1.0 (0.0 in its place)",
+        "num_beams: 2000 (1000 in its place)",
         "max_length: 10000000 (100002 in its place)",
     )
 
 
 def test_a_ban_of_unknown_words_is_kept(folders: Any, tmp_path: Path) -> None:
-    shutil.copytree(folders("small")[0], tmp_path / "theirs")
-    config = json.loads((tmp_path / "theirs/config.json").read_bytes())
-    unknown = json.loads((tmp_path / "theirs/vocab.json").read_bytes())["<unk>"]
-    settings = {"bad_words_ids": [[config["pad_token_id"]], [unknown]], "renormalize_logits": False}
-    _edit("generation_config.json", **settings)(tmp_path / "theirs")
-    assert import_marian(tmp_path / "theirs", tmp_path / "ours").notes == ()
+    theirs = folders("small")[0]
+    pad = json.loads((theirs / "config.json").read_bytes())["pad_token_id"]
+    unknown = json.loads((theirs / "vocab.json").read_bytes())["<unk>"]
+    assert notes_on(folders, tmp_path, bad_words_ids=[[pad], [unknown]], renormalize_logits=False) == ()
     assert load_model(tmp_path / "ours")[2]["unknown"] == "forbid"
 
 

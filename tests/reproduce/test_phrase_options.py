@@ -16,6 +16,8 @@ from phraseloom.recipe import load_recipe
 
 from .test_phrase_data import RECIPE, write
 
+WITH_TREES = [{"source": "train.de", "target": "train.en", "trees": "train.trees"}]
+
 
 @pytest.mark.parametrize(
     ("change", "says"),
@@ -27,6 +29,8 @@ from .test_phrase_data import RECIPE, write
         ({"target_phrases": None}, "is for data.target_phrases"),
         ({"temperature": 5.0}, "has no weight, tag or links, and no temperature"),
         ({"target_phrases": {"rule": "other"}}, "rule"),
+        ({"train": WITH_TREES, "filter": {"decontaminate": 5}}, "leaves pairs out before trees are read"),
+        ({"train": WITH_TREES, "filter": {"deduplicate": True}}, "leaves pairs out before trees are read"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(change: dict[str, Any], says: str) -> None:

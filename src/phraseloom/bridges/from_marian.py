@@ -240,11 +240,8 @@ def _generation(theirs: MarianFolder, *, unknown: int) -> tuple[dict[str, Any], 
     """
     given, file = theirs.generation, theirs.generation.file
     pad, start, end = (theirs.config.whole(key) for key in ("pad_token_id", "decoder_start_token_id", "eos_token_id"))
-    notes = [
-        f"{key}: {given.get(key)!r}"
-        for key, nothing in IGNORED.items()
-        if given.get(key) is not None and given.get(key) not in nothing
-    ]
+    has = {key: given.get(key) for key in IGNORED}
+    notes = [f"{key}: {value!r}" for key, value in has.items() if value is not None and value not in IGNORED[key]]
     banned = given.items("bad_words_ids")
     if others := [words for words in banned if words not in ([pad], [start], [unknown])]:
         notes.append(f"bad_words_ids: {others!r:.80}")
@@ -271,22 +268,22 @@ def _generation(theirs: MarianFolder, *, unknown: int) -> tuple[dict[str, Any], 
     reasons = {"min_length": shortest, "no_repeat_ngram_size": ngrams, "the ban of <unk>": forbidden}
     if renormalized and any(reasons.values()):
         notes.append(f"renormalize_logits of what {' and '.join(name for name in reasons if reasons[name])} leave")
-    beam, alpha = given.whole("num_beams", 1) or 1, given.number("length_penalty", 1.0)
-    for key, value, nearest in (
-        ("num_beams", beam, min(beam, MAX_BEAM)),
-        ("length_penalty", alpha, min(max(alpha, 0.0), 10.0)),
-        ("max_length", longest, min(longest, 100_002)),
-    ):
-        if value != nearest:
+
+    def within(key: str, value: Any, low: Any, high: Any) -> Any:
+        nearest = min(max(value, low), high)
+        if nearest != value:
             notes.append(f"{key}: {value} ({nearest} in its place)")
+        return nearest
+
+    alpha = within("length_penalty", given.number("length_penalty", 1.0), 0.0, 10.0)
     settings = {
-        "beam": min(beam, MAX_BEAM),
-        "length_penalty": {"kind": "sockeye", "alpha": min(max(alpha, 0.0), 10.0), "beta": 0.0},
+        "beam": within("num_beams", given.whole("num_beams", 1) or 1, 1, MAX_BEAM),
+        "length_penalty": {"kind": "sockeye", "alpha": alpha, "beta": 0.0},
         "stop": "transformers",
         "max_length": {
             "factor": 0.0,
-            "constant": min(longest - 2, 100_000),
-        },  # theirs counts the start token and the end
+            "constant": within("max_length", longest, 3, 100_002) - 2,
+        },  # without start and end
         "min_length": {"factor": 0.0, "constant": shortest},
         "no_repeat_ngram_size": ngrams,
         "max_input_tokens": max(1, theirs.config.whole("max_position_embeddings", 1024) - 1),

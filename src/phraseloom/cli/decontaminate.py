@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, compress, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from phraseloom.files import require_file, require_regular_file, write_manifest
 
 if TYPE_CHECKING:
     from phraseloom.text.held_out import HeldOut
+    from phraseloom.text.lines import LineReport
 
 BLOCK = 20_000
 NAMES, LINES = ("source.txt", "target.txt"), "lines.txt"
@@ -40,8 +42,7 @@ def command(
     """Leave out the training pairs of which a side of at least N words is in held-out text of its language.
 
     Case, punctuation and white space do not count. The output folder has the remaining pairs, source.txt and
-    target.txt, and their line numbers, lines.txt. data.filter.decontaminate and data.filter.deduplicate do the same within
-    prepare (docs/data.md).
+    target.txt, and their line numbers, lines.txt. The filters of data.filter do the same within prepare (docs/data.md).
 
     Example: phraseloom decontaminate -s train.de -t train.en --held-out-source test.de --held-out-target test.en -o clean
     """
@@ -55,10 +56,8 @@ def command(
         raise UsageError("no held-out text", hint="give --held-out-source, --held-out-target, or both")
     kind = FolderKind("decontaminated text", needs=NAMES)
     check_folder(output, kind, overwrite=overwrite, inputs=inputs)
-    for path in (source, target):
-        require_regular_file(path)
-    for path in chain.from_iterable(held_out.values()):
-        require_file(path, "text file")
+    for number, path in enumerate(inputs):
+        require_regular_file(path) if number < 2 else require_file(path, "text file")
     reports: dict[Path, LineReport] = {}
 
     def lines_of(path: Path) -> Iterator[str]:
@@ -68,26 +67,27 @@ def command(
 
     known = HeldOut.of(words, {side: chain.from_iterable(map(lines_of, paths)) for side, paths in held_out.items()})
     files = {"source": source, "target": target}
-    kept = _kept(files, lines_of, known)
-    pairs, left = len(kept), sum(kept)
-    if not left:
+    free = _kept(files, lines_of, known)
+    pairs = len(free)
+    if not any(free):
         raise DataError(f"no pair is left: {plural(pairs, 'pair')} in held-out text", file=source)
-    again = _repeated(files) if deduplicate else bytes(pairs)
-    kept = bytearray(one and not other for one, other in zip(kept, again, strict=True))
-    repeated = left - sum(kept)
+    kept = bytes(map(operator.gt, free, _repeated(files))) if deduplicate else free
     with new_folder(output, kind, overwrite=overwrite, inputs=inputs) as folder:
         for path, name in zip((source, target), NAMES, strict=True):
             write_lines(folder / name, compress(read_lines(path), kept))
         write_lines(folder / LINES, map(str, compress(range(1, pairs + 1), kept)))
         write_manifest(folder, (*NAMES, LINES))
+    _report(reports, pairs, sum(free) if len(inputs) > 2 else None, sum(free) - sum(kept) if deduplicate else None)
+
+
+def _report(reports: Mapping[Path, LineReport], pairs: int, free: int | None, repeated: int | None) -> None:
+    """Say what reading has changed, and how many pairs were left out for each reason that was asked for."""
     for path, report in reports.items():
         for text in report.warnings(path):
             note("decontaminate", text)
-    for count, is_asked, why in (
-        (pairs - left, len(inputs) > 2, "a side is in held-out text"),
-        (repeated, deduplicate, "the same pair came before"),
-    ):
-        if is_asked:
+    held_out = None if free is None else pairs - free
+    for count, why in ((held_out, "a side is in held-out text"), (repeated, "the same pair came before")):
+        if count is not None:
             note("decontaminate", f"left out {count:,} of {plural(pairs, 'pair')} ({count / pairs:.2%}): {why}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +16,10 @@ from phraseloom.errors import UsageError
 from phraseloom.files import require_file, require_regular_file
 from phraseloom.replace import STDIN
 from phraseloom.text.lines import LineReport, encode_lines, read_blocks, read_lines
+
+if TYPE_CHECKING:
+    from phraseloom.text.normalize import Normaliser
+    from phraseloom.text.truecase import Truecaser
 
 Method = Literal["moses", "jieba"]
 
@@ -60,7 +64,6 @@ def command(
     from phraseloom.options.text import TextConfig
     from phraseloom.text.normalize import Normaliser
     from phraseloom.text.truecase import Truecaser
-    from phraseloom.text.truecase import learn_truecaser as learn
 
     if undo and (normalize or lowercase):
         raise UsageError("--undo takes neither --normalize nor --lowercase: they cannot be undone")
@@ -82,11 +85,19 @@ def command(
     known = None if truecaser is None else Truecaser.load(require_file(truecaser, "truecaser"), language)
     if learn_truecaser is not None:
         check_outputs({"--learn-truecaser": learn_truecaser}, inputs=[Path(text)], overwrite=overwrite)
-        plain = Normaliser(config, language)
-        known = learn((plain(line) for line in read_lines(require_regular_file(text)) if line.strip()), language)
+        known = _learned(text, Normaliser(config, language))
         known.save(learn_truecaser)
     normaliser = Normaliser(config, language, known)
     _filter(text, normaliser.detokenise if undo else normaliser)
+
+
+def _learned(text: str, plain: Normaliser) -> Truecaser:
+    """A truecaser that is learned from the lines of a file."""
+    from phraseloom.text.truecase import learn_truecaser
+
+    return learn_truecaser(
+        (plain(line) for line in read_lines(require_regular_file(text)) if line.strip()), plain.language
+    )
 
 
 def _filter(text: str, change: Callable[[str], str]) -> None:

@@ -333,9 +333,11 @@ class DataConfig(Config):
             )
         if self.tokenizer is not None:
             raise ValueError("target_phrases makes a vocabulary of its own, and data.tokenizer brings another one")
-        if self.filter.decontaminate is not None and any(pair.trees is not None for pair in self.train):
+        leaves_out = self.filter.decontaminate is not None or self.filter.deduplicate
+        if leaves_out and any(pair.trees is not None for pair in self.train):
             raise ValueError(
-                "target_phrases with filter.decontaminate leaves pairs out before trees are read: use one of them"
+                "target_phrases with filter.decontaminate or filter.deduplicate leaves pairs out before trees are read: use "
+                "phraseloom decontaminate before, or leave the trees out"
             )
         return self
 
