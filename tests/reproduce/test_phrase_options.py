@@ -10,9 +10,10 @@ import pytest
 
 from phraseloom.cli.main import run
 from phraseloom.config import validate
-from phraseloom.errors import ConfigError
+from phraseloom.errors import ConfigError, DataError
 from phraseloom.options.data import DataConfig
 from phraseloom.recipe import load_recipe
+from phraseloom.reproduce.phrase_data import make_phrase_data
 
 from .test_phrase_data import RECIPE, write
 
@@ -131,3 +132,27 @@ def test_parts_are_refused_before_the_first_step(
     error = capsys.readouterr().err
     assert f"leave {option[0]} out" in error and "data.target_phrases" in error and error.count("\n") == 1
     assert not (tmp_path / "dataset.phrases").exists()
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "advice"),
+    [
+        ("zh", "一个男人睡在绿色的房间里。", "set data.text.tokenize: jieba, or cut"),
+        ("ja", "男性が緑色の部屋で眠っています。", "cut all texts of the language"),
+        ("zho_Hans", "一个 男人 睡 在 绿色 的 房间 里 。", None),
+        ("fi", "Lentokonesuihkuturbiinimoottoriapumekaanikkoaliupseerioppilas .", None),
+    ],
+)
+def test_text_without_spaces_is_cut_into_words_first(
+    language: str, line: str, advice: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    data = {**RECIPE["data"], "source_language": language}
+    for name in ("train", "valid", "test"):
+        Path(f"{name}.de").write_text(f"{line}\n")
+        Path(f"{name}.en").write_text("A man sleeps in a green room .\n")
+    with pytest.raises(DataError) as error:  # a line is too little text to find phrases
+        make_phrase_data(validate(DataConfig, data), say=lambda text: None)
+    assert ("the source text has no words" in str(error.value)) is (advice is not None)
+    assert advice is None or (str(error.value).startswith("train.de: ") and advice in str(error.value))

@@ -19,16 +19,14 @@ from typing import Any
 from phraseloom.decoding.limits import Segment
 from phraseloom.decoding.translation import BLANK, Translation
 from phraseloom.errors import UsageError
-from phraseloom.options.languages import base_language
+from phraseloom.options.languages import base_language, is_spaced
 
 __all__ = ["SentenceSplitter", "join_sentences", "space_of"]
-
-_UNSPACED = frozenset(("ja", "th", "yue", "zh"))  # languages without a space between sentences
 
 
 def space_of(language: str) -> str:
     """What joins two parts of a text of a language: a space, or nothing."""
-    return "" if base_language(language) in _UNSPACED else " "
+    return " " if is_spaced(language) else ""
 
 
 class SentenceSplitter:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["base_language", "is_chinese"]
+__all__ = ["base_language", "is_chinese", "is_spaced"]
 
 # ISO 639-2, terminological and bibliographic, and ISO 639-3.
 _CODES = """
@@ -30,6 +30,8 @@ _OF_GROUPS = """
 als:sq arb:ar ayr:ay azj:az cmn:zh ekk:et fuv:ff gaz:om khk:mn kmr:ku knc:kr lvs:lv npi:ne ory:or pbt:ps pes:fa
 plt:mg prs:fa quy:qu swh:sw uzn:uz ydd:yi zsm:ms
 """
+# Languages that write no space between words and between sentences.
+_UNSPACED = frozenset(("ja", "th", "yue", "zh"))
 _TWO_LETTERS = dict(pair.split(":") for pair in (_CODES + _OF_GROUPS).split())
 
 
@@ -45,3 +47,8 @@ def base_language(code: str) -> str:
 def is_chinese(code: str) -> bool:
     """Whether jieba can cut the language."""
     return base_language(code) == "zh"
+
+
+def is_spaced(code: str) -> bool:
+    """Whether the language is written with spaces."""
+    return base_language(code) not in _UNSPACED

@@ -27,7 +27,7 @@ from phraseloom.data.survey import Progress, locate, read_through, readings, sam
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.files import read_json
 from phraseloom.options.data import DataConfig, PhraseFilterConfig, TargetPhrasesConfig
-from phraseloom.options.languages import base_language
+from phraseloom.options.languages import base_language, is_chinese, is_spaced
 from phraseloom.options.text import TrainedVectors, VectorTraining, WordsConfig
 from phraseloom.phrases.extract import read_candidates
 from phraseloom.phrases.stop_words import LANGUAGES, STOP_WORDS, read_stop_words
@@ -44,6 +44,7 @@ SUFFIX = ".phrases"
 SPLITS = ("train", "valid", "test")
 CHECKED_LINES = 20_000
 ALIGNED_LINES = 1000
+LONGEST_WORDS = 8  # characters of a mean word of a language without spaces; whole sentences have more
 PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
 FILTER_OPTION = re.compile(r"--([a-z-]+)(?: (?!--|-o)(\S+))?")
 Say = Callable[[str], None]
@@ -642,6 +643,8 @@ def _check_input(
         lines[split] = sum(file.lines for file in read.get(split, []))
         if config.files(split) and not lines[split]:
             raise DataError(f"the {split} files are empty", file=root / config.files(split)[0].sides["source"][0])
+    for side in SIDES:
+        _check_words(config, side, root)
     if phrases.aligner is not None:
         _check_aligner(config, root / phrases.aligner, root)
     if phrases.stop_words is not None and phrases.stop_words not in STOP_WORDS:
@@ -651,15 +654,33 @@ def _check_input(
     return read
 
 
+def _normaliser(config: DataConfig, side: str) -> Normaliser:
+    """The normaliser of a side, without a truecaser, which the training text has yet to train."""
+    language = config.source_language if side == "source" else config.target_language
+    return Normaliser(config.text.model_copy(update={"truecase": False}), language)
+
+
+def _check_words(config: DataConfig, side: str, root: Path) -> None:
+    """Raise DataError for text of a language without spaces that nobody cut into words: its lines would be the words."""
+    language = config.source_language if side == "source" else config.target_language
+    if is_spaced(language):
+        return
+    path, normalise = root / config.files("train")[0].sides[side][0], _normaliser(config, side)
+    words = [word for line in islice(read_lines(path), ALIGNED_LINES) for word in normalise(line).split()]
+    length = sum(map(len, words)) / max(1, len(words))
+    if length > LONGEST_WORDS:
+        jieba = "set data.text.tokenize: jieba, or " if is_chinese(language) else ""
+        hint = f"{jieba}cut all texts of the language into words, with a space between two"
+        what = f"the {side} text has no words: {length:.1f} characters from one space to the next in its first lines"
+        raise DataError(what, file=path, hint=hint)
+
+
 def _check_aligner(config: DataConfig, path: Path, root: Path) -> None:
     """Raise DataError for an aligner that knows less than half of the words of the beginning of a side of the text."""
     aligner = load_aligner(path)
     choose_method(None, aligner.tables)
     coverage, left = WordCoverage(aligner), ALIGNED_LINES
-    normalisers = [
-        Normaliser(config.text.model_copy(update={"truecase": False}), language)
-        for language in (config.source_language, config.target_language)
-    ]
+    normalisers = [_normaliser(config, side) for side in SIDES]
     for pair in config.files("train"):
         texts = [islice(read_lines(root / pair.sides[side][0]), left) for side in SIDES]
         lines = [list(map(normalise, text)) for normalise, text in zip(normalisers, texts, strict=True)]
