@@ -171,6 +171,8 @@ def test_a_whole_model(translator: Translator) -> None:
         for quadrant, value in whole.mass.items():  # every layer has the same queries, and a row sums to one
             assert value == pytest.approx(sum(layer.mass[quadrant] or 0 for layer in layers) / len(layers), abs=1e-4)
         rows = whole.by_sentence["mass"]["token-to-token"]
+        assert [d for _, d in rows] == [1, 1, 1, 1, 0, 0]  # a row for each line
+        assert all(layer.silent < 4 for layer in [whole, *layers])  # none of a line that is left out
         assert whole.mass["token-to-token"] == pytest.approx(sum(n for n, _ in rows) / sum(d for _, d in rows))
     # one sentence after the other gives the same mean
     alone = [

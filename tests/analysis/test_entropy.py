@@ -227,6 +227,7 @@ def test_what_is_left_out(translator: Translator) -> None:
     found = attention_entropy(translator, ["a .", *LINES, ""], [" ", *TARGETS, "a"])
     assert (found.blank, found.sentences, found.steps, found.own) == (2, 4, expected.steps, False)
     assert found.tokens.whole.steps == pytest.approx(expected.tokens.whole.steps, abs=1e-6)
+    assert found.tokens.by_sentence["whole"] == [[0, 0], *expected.tokens.by_sentence["whole"], [0, 0]]
     splitting = translator.with_options(max_input_tokens=3, long_lines="split")
     short = attention_entropy(splitting, [*LINES, "a"])
     assert (short.cropped, short.sentences) == (4, 5)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.source import build_segmenter
 
 SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}, "tied": "none"}
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "analysis.md"
 NO_PLOT = importlib.util.find_spec("matplotlib") is None
 
 
@@ -228,3 +231,21 @@ def test_lingeval97_by_distance(command: Command, models: Path, tmp_path: Path) 
     assert json.loads(command(*asked, "--output", "json").out)["items"] == 4
     both = command(*asked, "--items", "l.json")
     assert both.code == 2 and "--items and --lingeval together" in both.err
+
+
+@pytest.mark.skipif(shutil.which("awk") is None, reason="needs awk")
+def test_the_documented_costs_are_one_of_each_reference_and_one_of_each_error(
+    command: Command, models: Path, tmp_path: Path
+) -> None:
+    errors = [{"type": "t", "contrastive": f"{LINES[1]} {n}"} for n in "abc"]
+    entries = [{"source": LINES[0], "reference": LINES[1], "errors": e} for e in (errors[:2], errors[2:])]
+    (tmp_path / "l.json").write_text(json.dumps(entries))
+    asked = ("analyse", "contrastive", models / "a", "--lingeval", "l.json", "--scores", "s.tsv", "--output", "json")
+    assert command(*asked).code == 0
+    rows = [line.split("\t") for line in (tmp_path / "s.tsv").read_text().splitlines()[1:]]
+    (right, wrong), text = zip(*((-float(r[5]), -float(r[6])) for r in rows), strict=True), DOCUMENTED.read_text()
+    (program,) = re.findall(r"awk -F '\\t' '(.*)' scores.tsv", text)
+    program = program.replace("runs/base", rows[0][0])
+    printed = subprocess.run(["awk", "-F", "\t", program, "s.tsv"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    costs = [float(line) for line in printed.stdout.split()]
+    assert costs == pytest.approx([right[0], wrong[0], wrong[1], right[2], wrong[2]], abs=1e-6)

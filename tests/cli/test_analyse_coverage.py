@@ -63,7 +63,8 @@ def arguments(folder: Path, **change: str) -> list[str | Path]:
 
 def test_the_tables(folder: Path, command: Command) -> None:
     done = command(*arguments(folder))
-    assert done.code == 0 and not done.err
+    assert done.code == 0
+    assert "analyse: warning: intervals and p of 2 sentences are too small to mean anything" in done.err
     masses, strongest = done.out.split("\nThe strongest phrase slot")
     lines = masses.splitlines()
     assert lines[0].startswith("3 phrases in 2 sentences; left out: 1 sentence without one")

@@ -27,7 +27,8 @@ def test_the_table(world: Path, command: Command) -> None:
     done = command(
         "analyse", "phenomena", world, world.parent / "half.de", world.parent / "gold.de", "--bootstrap", "20"
     )
-    assert done.code == 0 and not done.err
+    assert done.code == 0
+    assert "analyse: warning: idiom: intervals and p of 3 sentences are too small to mean anything" in done.err
     first, _, *rows = done.out.splitlines()
     words = "phenomenon instances system right % 95 % sentences exact % difference 95 % won:lost p"
     assert " ".join(first.split()) == words

@@ -146,7 +146,7 @@ def test_scores_of_another_program(report: Any, material: Path, command: Command
     assert ours[1]["p"] is not None
     assert subset["systems"][0]["scores"]["COMET"]["value"] == pytest.approx((0.5 + 0.52 + 0.53) / 3)
     texts = Checker((tmp_path / "r.html").read_bytes().decode()).texts
-    assert "COMET" in texts and f"{ours[0]['value']:.2f}" in "".join(texts)
+    assert "COMET" in texts and f"{ours[0]['value']:.4f}" in texts and f"{ours[1]['difference']:+.4f}" in texts
 
 
 def test_a_system_without_scores_beside_others_is_named(report: Any, tmp_path: Path) -> None:

@@ -42,7 +42,10 @@ def test_given_scores_are_compared_like_bleu(files: dict[str, np.ndarray], capsy
     half = 1.959964 * difference.std(ddof=1)  # one run of the baseline: the variance of the sentences alone
     assert test["difference_low"] == pytest.approx(expected - half) and test["one_seed"]
     assert run([*arguments, "--bootstrap", "200"]) == 0
-    assert "COMET|mean of given scores" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "COMET|mean of given scores" in printed
+    assert f"{first['value']:.4f}" in printed and f"{test['difference']:+.4f}" in printed
+    assert f"± {second['deviation']:.4f}" in printed and f"{test['difference_low']:+.4f} …" in printed
 
 
 def test_a_subset_of_lines_is_that_of_the_scores(

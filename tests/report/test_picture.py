@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,28 @@ def test_texts_are_neither_mathematics_nor_controls(tmp_path: Path) -> None:
     for said in ("$x^2$.0", "$_{$", "$x$", r"$\nothing$", "$l$", "$t_$", "$n_$"):
         assert said in text, said
     assert "\x1b" not in text
+
+
+def test_a_name_may_begin_with_an_underscore(tmp_path: Path) -> None:
+    series = [Series(name, [(1, 1.0)], n) for n, name in enumerate(("_base", "new"))]
+    text = svg([Chart("c", series, Axes("x", "y"))], tmp_path)
+    assert "_base<" in text and ">new<" in text
+
+
+def test_characters_without_a_font_are_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    series = [Series(name, [(1, 1.0)], n) for n, name in enumerate(("\U00012000", "new"))]
+    with caplog.at_level(logging.WARNING, "phraseloom"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw([Chart("c", series, Axes("x", "y"))], tmp_path / "x.png", title="t")
+    assert "1 character is in no installed font" in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_other_fonts_are_taken_where_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "FONTS", ("cmsy10",))  # comes with matplotlib
+    plain = svg([Chart("c", [Series("one", [(1, 1.0)], 0)], Axes("x", "y"))], tmp_path)
+    other = svg([Chart("c日", [Series("one", [(1, 1.0)], 0)], Axes("x", "y"))], tmp_path)
+    assert "cmsy10" not in plain and "cmsy10" in other
 
 
 def test_long_titles_and_notes_are_wrapped(tmp_path: Path) -> None:

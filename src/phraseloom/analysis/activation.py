@@ -16,7 +16,7 @@ before the sentence (homogeneous) counts by its order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import or_
 from typing import Any
 
@@ -43,7 +43,7 @@ class Shares:
 
     `orders` has for "m-n" the mass of slots of order n among queries of order m. `silent` counts sentences without any cell
     above tau, which are left out of the mean of `activation` (None if all are). `by_sentence` has by reading and quadrant
-    [share in percent, 1] for each sentence, or [0, 0] if it is left out.
+    [share in percent, 1] for each pair of lines, or [0, 0] if it is left out.
     """
 
     layer: int
@@ -98,7 +98,7 @@ def sentence_sums(
 
 
 def shares(mass_BJN: Tensor, active_BJN: Tensor, structure: Structure, *, layer: int = 1) -> Shares:
-    """The three readings (see the module) from the sums of every sentence."""
+    """The three readings (see the module) from the sums of every pair of lines; those of a pair without text are zero."""
     mass, active = _quadrants(mass_BJN, structure), _quadrants(active_BJN, structure)
     within = (mass.unflatten(1, (2, 2)) / mass.unflatten(1, (2, 2)).sum(2, keepdim=True)).flatten(1)
     by_order = (mass_BJN / mass_BJN.sum(2, keepdim=True)).flatten(1)
@@ -112,7 +112,7 @@ def shares(mass_BJN: Tensor, active_BJN: Tensor, structure: Structure, *, layer:
         joint,
         activation,
         _means(names, by_order, [True] * len(names)),
-        silent=int((active.sum(1) == 0).sum()),
+        silent=int(((active.sum(1) == 0) & (mass.sum(1) > 0)).sum()),
         by_sentence={name: _rows(values, exist) for name, values in zip(READINGS, readings, strict=True)},
     )
 
@@ -185,7 +185,7 @@ def activation_shares(
         for use in uses:
             lengths = batch.source_lengths_B if use == "encoder-self" else batch.target_lengths_B
             layers = getattr(maps, use.replace("-", "_"))
-            use_sums = sums.setdefault(use, [_LayerSums(structure, [], []) for _, structure in layers])
+            use_sums = sums.setdefault(use, [_LayerSums(structure, real, len(sources)) for _, structure in layers])
             for layer, (weights, structure) in zip(use_sums, layers, strict=True):
                 refuse_nan(weights)
                 mass, active = sentence_sums(weights, structure, lengths, tau=tau, mean_heads=mean_heads)
@@ -211,17 +211,25 @@ def _together(layers: Sequence[_LayerSums]) -> Shares | None:
     structures = {layer.structure for layer in layers}
     if len(structures) != 1:
         return None
-    mass, active = (sum(torch.cat(getattr(layer, name)) for layer in layers) for name in ("mass", "active"))
-    return shares(mass, active, structures.pop(), layer=0)  # type: ignore[arg-type]
+    mass, active = (sum(sums) for sums in zip(*(layer.of_lines() for layer in layers), strict=True))
+    return shares(mass, active, structures.pop(), layer=0)
 
 
 @dataclass
 class _LayerSums:
-    """The sums of the sentences of a layer, one tensor per batch."""
+    """The sums of a layer, one tensor per batch of those of the `lines` pairs that are `real`."""
 
     structure: Structure
-    mass: list[Tensor]
-    active: list[Tensor]
+    real: Sequence[int]
+    lines: int
+    mass: list[Tensor] = field(default_factory=list)
+    active: list[Tensor] = field(default_factory=list)
+
+    def of_lines(self) -> tuple[Tensor, Tensor]:
+        """Mass and active cells of every pair, each (lines, J, N)."""
+        mass, active = torch.cat(self.mass), torch.cat(self.active)
+        real = torch.tensor(self.real)
+        return tuple(s.new_zeros(self.lines, *s.shape[1:]).index_copy(0, real, s) for s in (mass, active))  # type: ignore[return-value]
 
     def shares(self, layer: int) -> Shares:
-        return shares(torch.cat(self.mass), torch.cat(self.active), self.structure, layer=layer)
+        return shares(*self.of_lines(), self.structure, layer=layer)

@@ -114,6 +114,9 @@ def attention_entropy(
     for attended in forced_attention(translator, sources, forced, trees=trees):
         if not attended.source_word or (targets is not None and not attended.target_word):
             blank += 1
+            for tally in (tokens, slots):
+                if tally is not None:
+                    tally.skip()
             continue
         tokens.add(_token_values(attended))
         if slots is not None:
@@ -142,12 +145,20 @@ class _Tally:
         self.steps = self.sentences = 0
         self._sums: list[np.ndarray] = []
         self._lengths: list[int] = []
+        self._lines: list[int] = []  # the number of each sentence among all pairs
+        self._pairs = 0
 
     def add(self, values_CT: np.ndarray) -> None:
         """Add the steps of a sentence."""
         self.steps, self.sentences = self.steps + values_CT.shape[1], self.sentences + 1
         self._sums.append(values_CT.sum(1))
         self._lengths.append(values_CT.shape[1])
+        self._lines.append(self._pairs)
+        self._pairs += 1
+
+    def skip(self) -> None:
+        """A pair of lines that is left out."""
+        self._pairs += 1
 
     def reading(self, structures: Sequence[Structure]) -> Reading:
         """The means over all sentences."""
@@ -157,9 +168,15 @@ class _Tally:
         layers, (whole, uniform, *head_means) = means[: len(structures)], means[len(structures) :]
         ends = list(accumulate(s.heads for s in structures))
         heads = [head_means[end - s.heads : end] for end, s in zip(ends, structures, strict=True)]
-        pairs = [list(map(list, zip(column, self._lengths, strict=True))) for column in sums_NC.T.tolist()]
-        by_sentence = {"layers": pairs[: len(layers)], "whole": pairs[len(layers)]}
-        return Reading(layers, whole, uniform, heads, by_sentence)
+        sums = [self._of_pairs(column) for column in sums_NC.T.tolist()[: len(layers) + 1]]
+        return Reading(layers, whole, uniform, heads, {"layers": sums[:-1], "whole": sums[-1]})
+
+    def _of_pairs(self, sums: Sequence[float]) -> list[list[float]]:
+        """Numerator and denominator of each pair of lines; [0, 0] for those that are left out."""
+        result: list[list[float]] = [[0.0, 0] for _ in range(self._pairs)]
+        for line, value, steps in zip(self._lines, sums, self._lengths, strict=True):
+            result[line] = [value, steps]
+        return result
 
 
 def _token_values(attended: Attended) -> np.ndarray:

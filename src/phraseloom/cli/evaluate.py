@@ -159,9 +159,9 @@ def command(
         warn("evaluate", few)
     if texts.lines is not None:
         result = result.model_copy(update={"lines": results.LineSubset(file=texts.lines, of=read.total)})
+    print(results.line(result) + "\n" if output == "json" else render(result), end="")
     if scoring.plot is not None and result.by_length is not None:
         _draw(result.by_length, scoring.plot)
-    print(results.line(result) + "\n" if output == "json" else render(result), end="")
 
 
 def _draw(lengths: LengthScores, output: str) -> None:
@@ -306,10 +306,11 @@ def _read_texts(hypotheses: Sequence[str], options: TextOptions) -> ReadTexts:
         references = take(references, chosen)
         systems = dict(zip(systems, take(systems.values(), chosen), strict=True))
         sources = None if sources is None else take([sources], chosen)[0]
-    for name, text in systems.items():
+    named = [("references", *of) for of in zip(reference, references, strict=True)]
+    for kind, name, text in [*named, *(("translations", *of) for of in systems.items())]:
         empty = sum(not line.strip() for line in text)
         if empty:
-            note("evaluate", f"{name}: {empty} of {len(text)} translations are empty")
+            note("evaluate", f"{name}: {empty} of {len(text)} {kind} are empty")
     return ReadTexts(systems, references, sources, total)
 
 

@@ -127,39 +127,55 @@ def _slope_of_s(t: Tensor, value_u: Tensor, value_w: Tensor, u: list[float], w: 
 
 
 class _BesselRatio(torch.autograd.Function):
+    """The ratio, and its slope for the backward pass."""
+
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, kappa: Tensor, dimension: int) -> Tensor:
+    def forward(kappa: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
         _, ratio, slope = _exact(kappa, dimension)
-        ctx.save_for_backward(slope.to(kappa.dtype))
-        return ratio.to(kappa.dtype)
+        return ratio.to(kappa.dtype), slope.to(kappa.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (slope,) = ctx.saved_tensors
-        return gradient * slope, None
+        return gradients[0] * slope, None
 
 
 class _LogNormalizer(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, kappa: Tensor, dimension: int) -> Tensor:
-        log_c, ratio, _ = _exact(kappa, dimension, slope=False)
-        ctx.dimension = dimension
-        ctx.save_for_backward(kappa, ratio.to(kappa.dtype))
-        return log_c.to(kappa.dtype)
+    """The logarithm, and the ratio for the backward pass."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def forward(kappa: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
+        log_c, ratio, _ = _exact(kappa, dimension, slope=False)
+        return log_c.to(kappa.dtype), ratio.to(kappa.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        kappa, ctx.dimension = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(kappa, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         kappa, ratio = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second derivative
             ratio = bessel_ratio(kappa, ctx.dimension)
-        return -gradient * ratio, None
+        return -gradients[0] * ratio, None
 
 
 def bessel_ratio(kappa: Tensor, dimension: int) -> Tensor:
     """A_m(κ) in [0, 1), for κ ≥ 0 of any shape; once differentiable."""
     _check(dimension)
-    result: Tensor = _BesselRatio.apply(kappa, dimension)
+    result: Tensor = _BesselRatio.apply(kappa, dimension)[0]
     return result
 
 
@@ -173,7 +189,7 @@ def log_normalizer(kappa: Tensor, dimension: int, *, approximation: Approximatio
     """
     _check(dimension)
     if approximation == "exact":
-        result: Tensor = _LogNormalizer.apply(kappa, dimension)
+        result: Tensor = _LogNormalizer.apply(kappa, dimension)[0]
         return result
     v = dimension / 2 - (1 if approximation == "released" else 0)
     root = torch.sqrt((v + 1) ** 2 + kappa.square())

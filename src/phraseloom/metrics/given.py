@@ -6,6 +6,7 @@ The score of a text is the mean of its sentences, and is resampled like any othe
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from phraseloom.errors import DataError, plural
 from phraseloom.metrics.bleu import CorpusScore
 from phraseloom.text.lines import read_lines
 
-__all__ = ["GivenScores", "read_scores"]
+__all__ = ["GivenScores", "digits_of", "read_scores"]
+
+MEAN = "|mean of given scores"  # in the signature
 
 
 class GivenScores:
@@ -23,7 +26,7 @@ class GivenScores:
     higher_is_better = True
 
     def __init__(self, name: str) -> None:
-        self.name, self.signature = name, f"{name}|mean of given scores"
+        self.name, self.signature = name, f"{name}{MEAN}"
 
     def value(self, sums: np.ndarray) -> float:
         """The mean of summed rows."""
@@ -32,6 +35,11 @@ class GivenScores:
     def score(self, sums: np.ndarray) -> CorpusScore:
         """The mean, with its signature."""
         return CorpusScore(self.name, self.value(sums), self.signature)
+
+
+def digits_of(signature: str, values: Iterable[float]) -> int:
+    """Decimal places of a metric's scores as text: 4 for given scores on a small scale (COMET: 0 to 1), else 2."""
+    return 4 if MEAN in signature and all(abs(value) < 10 for value in values) else 2
 
 
 def read_scores(path: str | Path, lines: int) -> np.ndarray:

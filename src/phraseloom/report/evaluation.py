@@ -17,7 +17,7 @@ import numpy as np
 from phraseloom.errors import UsageError, escape_controls
 from phraseloom.metrics.bleu import LengthGroup, Scorer, bleu_by_length, count_tokens
 from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, holm
-from phraseloom.metrics.given import GivenScores
+from phraseloom.metrics.given import GivenScores, digits_of
 from phraseloom.metrics.seeds import LEVEL, TWO_SEEDS, SeedScores, compare_seeds, compares_two_seeds, seed_deviation
 from phraseloom.report.markup import p_text, terminal
 from phraseloom.report.run.runs import mean
@@ -214,13 +214,14 @@ def render(result: ScoresResult) -> str:
     if result.by_length is not None:
         parts.append(_lengths(result.by_length))
     if result.bootstrap is not None:
-        parts.append(_bootstrap(result.bootstrap, [system.runs for system in result.systems]))
+        runs = [system.runs for system in result.systems]
+        parts.append(_bootstrap(result.bootstrap, runs, _digits(result.systems)))
     return "\n\n".join(parts) + "\n"
 
 
 def _scores(result: ScoresResult) -> str:
-    first, subset = result.systems[0].scores, result.lines
-    rows = [[_named(system), *map(_value, system.scores)] for system in result.systems]
+    first, subset, digits = result.systems[0].scores, result.lines, _digits(result.systems)
+    rows = [[_named(system), *(_value(s, digits[s.name]) for s in system.scores)] for system in result.systems]
     several = f", {result.references} references" if result.references > 1 else ""
     number, of = f"{result.sentences:,}", f" of {subset.of:,} sentences" if subset else " sentences"
     chosen = f", those of {escape_controls(subset.file)}" if subset else ""
@@ -229,6 +230,12 @@ def _scores(result: ScoresResult) -> str:
         lines += [f"{s.name}: {s.detail}" for s in first if s.detail]
     lines += [f"{s.name}: {s.signature}" for s in first]
     return "\n".join(lines)
+
+
+def _digits(systems: Sequence[SystemScores]) -> dict[str, int]:
+    """Metric → decimal places of its scores."""
+    every = [score for system in systems for score in system.scores]
+    return {s.name: digits_of(s.signature, [o.value for o in every if o.name == s.name]) for s in systems[0].scores}
 
 
 def _lengths(part: LengthScores) -> str:
@@ -260,31 +267,33 @@ def _resampled_lengths(part: LengthScores) -> tuple[list[str], list[list[object]
             place = [None, None] if number else [group.label, group.sentences]
             row = [*place, system.name, float(group.score.value) if group.score else None]
             row += [f"{group.bootstrap.low:.2f} … {group.bootstrap.high:.2f}"] if group.bootstrap else [None]
-            row += _difference(group.bootstrap) if group.bootstrap and number else []
+            row += _difference(group.bootstrap, 2) if group.bootstrap and number else []
             rows.append([*row, *[None] * (len(headers) - len(row))])
     return headers, rows
 
 
-def _difference(test: ScoreComparison) -> list[object]:
+def _difference(test: ScoreComparison, digits: int) -> list[object]:
     """The cells difference, 95 % interval and p; empty for the baseline."""
     if test.difference is None or test.p is None:
         return [None] * 3
-    ends = f"{test.difference_low:+.2f} … {test.difference_high:+.2f}"
-    return [f"{test.difference:+.2f}", ends, p_text(test.p)]
+    ends = f"{test.difference_low:+.{digits}f} … {test.difference_high:+.{digits}f}"
+    return [f"{test.difference:+.{digits}f}", ends, p_text(test.p)]
 
 
-def _bootstrap(part: BootstrapTests, runs: Sequence[int]) -> str:
+def _bootstrap(part: BootstrapTests, runs: Sequence[int], digits: Mapping[str, int]) -> str:
     headers = ["metric", "system", "score", "95 % interval", "difference", "95 % interval", "p"]
     rows: list[list[object]] = []
     for test in part.results:
         system = test.system + (" (baseline)" if test.difference is None else "")
-        rows.append([test.metric, system, float(test.value), f"{test.low:.2f} … {test.high:.2f}", *_difference(test)])
+        n = digits[test.metric]
+        row = [test.metric, system, f"{test.value:.{n}f}", f"{test.low:.{n}f} … {test.high:.{n}f}"]
+        rows.append([*row, *_difference(test, n)])
     title = f"Paired bootstrap against {part.baseline}: {part.samples:,} resamples, seed {part.seed}"
     notes = "p: two-sided, of no difference. " if len(runs) > 1 else ""
     notes += ONE_RUN if min(runs) < 2 else "Intervals hold sentences and seeds."
     notes += f" {TWO_SEEDS}\n" if compares_two_seeds(runs, pairs=bool(part.pairs)) else "\n"
     signatures = "\n".join(f"{m}: {s}" for m, s in {test.metric: test.signature for test in part.results}.items())
-    between = _pairs(part, part.pairs) if part.pairs else ""
+    between = _pairs(part, part.pairs, digits) if part.pairs else ""
     return f"{title}\n\n{terminal(headers, rows)}\n\n{notes}{between}{signatures}"
 
 
@@ -292,12 +301,12 @@ def _named(system: SystemScores) -> str:
     return system.name + (f" ({system.runs} runs)" if system.runs > 1 else "")
 
 
-def _value(score: MetricScore) -> float | str:
+def _value(score: MetricScore, digits: int) -> str:
     """A score, with the standard deviation over runs if there are several."""
-    return float(score.value) if score.deviation is None else f"{score.value:.2f} ± {score.deviation:.2f}"
+    return f"{score.value:.{digits}f}" + ("" if score.deviation is None else f" ± {score.deviation:.{digits}f}")
 
 
-def _pairs(part: BootstrapTests, pairs: Sequence[PairTest]) -> str:
+def _pairs(part: BootstrapTests, pairs: Sequence[PairTest], digits: Mapping[str, int]) -> str:
     """A matrix for each metric: below the diagonal, the system of the row minus that of the column."""
     text = ""
     for metric in dict.fromkeys(test.metric for test in part.results):
@@ -305,10 +314,10 @@ def _pairs(part: BootstrapTests, pairs: Sequence[PairTest]) -> str:
         names, cells = list(values), {}
         for pair in (p for p in pairs if p.metric == metric):
             star = "*" if pair.p_holm < LEVEL else " "
-            cells[pair.system, pair.other] = f"{pair.difference:+.2f} ({p_text(pair.p)}){star}"
+            cells[pair.system, pair.other] = f"{pair.difference:+.{digits[metric]}f} ({p_text(pair.p)}){star}"
         headers = ["", metric, "score", *(f"− {i}" for i in range(1, len(names)))]
         rows: list[list[object]] = [
-            [str(i), name, float(values[name]), *(cells.get((name, other)) for other in names[:-1])]
+            [str(i), name, f"{values[name]:.{digits[metric]}f}", *(cells.get((name, other)) for other in names[:-1])]
             for i, name in enumerate(names, 1)
         ]
         text += f"{terminal(headers, rows)}\n\n"

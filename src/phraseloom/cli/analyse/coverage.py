@@ -18,6 +18,7 @@ from phraseloom.cli.options import (
     options_of,
     warn_without_tag,
 )
+from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, plural
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import read_parallel
@@ -62,6 +63,7 @@ def command(
     from phraseloom import results
     from phraseloom.analysis.coverage import measure, read_phrases
     from phraseloom.decoding.translator import Translator
+    from phraseloom.metrics.compare import few_sentences
 
     lines = read_parallel(source, target, phrases, alignments, trees)
     requested = [k.strip() for k in (kinds or "").split(",") if k.strip()]
@@ -83,6 +85,8 @@ def command(
     )
     options = {"model": str(model), "bootstrap": bootstrap, "seed": seed}
     result = results.CoverageResult.model_validate({**options, **measured})
+    if few := few_sentences(result.sentences):
+        warn("analyse", few)
     if output == "json":
         print(results.line(result))
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.options import Resamples, ResampleSeed, TableForm, once, rising_numbers
+from phraseloom.cli.streams import warn
 from phraseloom.files import require_file
 from phraseloom.text.lines import read_lines
 
@@ -42,6 +43,7 @@ def command(
     from phraseloom import results
     from phraseloom.analysis.gold import read_world
     from phraseloom.analysis.phenomena import compare_systems
+    from phraseloom.metrics.compare import few_sentences
 
     once(outputs)
     edges = [] if by_frequency is None else rising_numbers(by_frequency, "--by-frequency", "such as 1,10,50")
@@ -52,6 +54,9 @@ def command(
     phenomena = compare_systems(truth, systems, samples=bootstrap, seed=seed)
     options = {"world": str(world), "split": split, "sentences": len(truth.gold), "bootstrap": bootstrap, "seed": seed}
     result = results.PhenomenaResult.model_validate({**options, "phenomena": phenomena})
+    for group in result.phenomena if len(outputs) > 1 else ():
+        if few := few_sentences(group.sentences or 0):
+            warn("analyse", f"{group.phenomenon}: {few}")
     if output == "json":
         print(results.line(result))
     else:

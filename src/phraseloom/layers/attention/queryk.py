@@ -103,11 +103,12 @@ def _layout(width: int, size: int, structure: Structure, shared: bool) -> tuple[
 class _SlotScores(torch.autograd.Function):
     """Scores of slots as diagonal sums of the scores of taps: one pass forward, one pass backward, nothing kept."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(
-        ctx: Any, structure: Structure, plan: tuple[tuple[_Slots, ...], ...], by_time: bool, *products: Tensor
+        structure: Structure, plan: tuple[tuple[_Slots, ...], ...], by_time: bool, *products: Tensor
     ) -> Tensor:
-        ctx.structure, ctx.plan, ctx.shapes = structure, plan, [p.shape for p in products]
         rows, length = products[0].shape[-2:]
         orders, blocks = len(structure.query_orders), len(structure.blocks)
         bottom = plan[0][-1]
@@ -125,17 +126,41 @@ class _SlotScores(torch.autograd.Function):
         return scores.view(size[0], size[1], orders * queries, blocks * length)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        products = [grad.new_empty(shape) for shape in ctx.shapes]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.options, ctx.shapes = inputs[:3], [p.shape for p in inputs[3:]]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        spread = _TapScores.apply if torch.is_grad_enabled() and not torch.compiler.is_compiling() else _TapScores.forward
+        return None, None, None, *spread(*ctx.options, ctx.shapes, grads[0])
+
+
+class _TapScores(torch.autograd.Function):
+    """The gradient of `_SlotScores`, which is linear, so that it has a gradient too: `_SlotScores` of it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        structure: Structure, plan: tuple[tuple[_Slots, ...], ...], by_time: bool, shapes: list[torch.Size], grad: Tensor
+    ) -> tuple[Tensor, ...]:
+        products = [grad.new_empty(shape) for shape in shapes]
         length = products[0].shape[-1]
-        for slots, taps in _diagonals(ctx.structure.split(grad), products, ctx.structure, ctx.plan):
+        for slots, taps in _diagonals(structure.split(grad), products, structure, plan):
             for k, tap in enumerate(taps):
                 shift = len(taps) - 1 - k
                 kept = max(0, length - shift)
                 tap[..., :kept].copy_(slots[..., shift:])
                 tap[..., kept:].zero_()
-        return None, None, None, *products
+        return tuple(products)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.options = inputs[:3]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, None, None, _SlotScores.apply(*ctx.options, *grads)
 
 
 def _diagonals(slots: Tensor, products: Any, structure: Structure, plan: tuple[tuple[_Slots, ...], ...]) -> Any:

@@ -112,12 +112,10 @@ def gather(projected_BLC: Tensor, outputs: tuple[WindowOutput, ...], size: int, 
 class _Gather(torch.autograd.Function):
     """All windows in one pass; the gradient of the product is written once."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(
-        ctx: Any, projected: Tensor, outputs: tuple[WindowOutput, ...], size: int, start: int
-    ) -> tuple[Tensor, ...]:
-        ctx.outputs, ctx.size, ctx.start, ctx.shape = outputs, size, start, projected.shape
-        ctx.set_materialize_grads(False)
+    def forward(projected: Tensor, outputs: tuple[WindowOutput, ...], size: int, start: int) -> tuple[Tensor, ...]:
         batch, length, _ = projected.shape
         made = []
         for output in outputs:
@@ -132,15 +130,32 @@ class _Gather(torch.autograd.Function):
         return tuple(made)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        projected, *ctx.windows = inputs
+        ctx.shape = projected.shape
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        given = next((g for g in grads if g is not None), None)
-        if given is None:
+        if all(g is None for g in grads):
             return None, None, None, None
-        gradient, length = given.new_empty(ctx.shape), ctx.shape[1]
-        for output, grad in zip(ctx.outputs, grads, strict=True):
+        spread = _Spread.apply if torch.is_grad_enabled() and not torch.compiler.is_compiling() else _Spread.forward
+        return spread(*ctx.windows, ctx.shape, *grads), None, None, None
+
+
+class _Spread(torch.autograd.Function):
+    """The gradient of `_Gather`, which is linear, so that it has a gradient too: `_Gather` of it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        outputs: tuple[WindowOutput, ...], size: int, start: int, shape: torch.Size, *grads: Tensor | None
+    ) -> Tensor:
+        gradient, length = next(g for g in grads if g is not None).new_empty(shape), shape[1]
+        for output, grad in zip(outputs, grads, strict=True):
             for window in output.windows:
-                taps = _taps(gradient, window, ctx.size, ctx.start)
+                taps = _taps(gradient, window, size, start)
                 if grad is None:
                     for tap in taps:
                         tap.zero_()
@@ -151,14 +166,23 @@ class _Gather(torch.autograd.Function):
                     kept = max(0, length - shift)
                     _write(tap[:, :, :kept], rows[:, :, shift:], window.scale)
                     tap[:, :, kept:].zero_()
-        return gradient, None, None, None
+        return gradient
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.windows, ctx.given = inputs[:3], [g is not None for g in inputs[4:]]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        of_outputs = _Gather.apply(grads[0], *ctx.windows)
+        return None, None, None, None, *(g if given else None for g, given in zip(of_outputs, ctx.given, strict=True))
 
 
 def _write(target: Tensor, x: Tensor, scale: float) -> None:
-    """target = x · scale, in one pass; the compiler takes no `out` with gaps, and needs none."""
+    """target = x · scale, in one pass; the compiler takes no `out` with gaps, and needs none, and `vmap` takes no `out`."""
     if scale == 1.0:
         target.copy_(x)
-    elif torch.compiler.is_compiling():
+    elif torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         target.copy_(x * scale)
     else:
         torch.mul(x, scale, out=target)

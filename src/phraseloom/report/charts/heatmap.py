@@ -6,8 +6,6 @@ In SVG the labels are text, so that they can be searched and take the fonts of t
 
 from __future__ import annotations
 
-import logging
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +27,13 @@ USES = {
     "encoder-phrases": ("Encoder attention to phrases", "source (queries)", "source phrases"),
     "decoder-phrases": ("Decoder attention to phrases", "target (queries)", "source phrases"),
 }
-# Fonts that hold other scripts, taken where they are installed.
-FONTS = (
-    "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "Noto Sans Arabic", "Noto Sans Devanagari",
-)  # fmt: skip
+LOOK = {
+    "savefig.bbox": "tight",
+    "savefig.pad_inches": 0.08,
+    "axes.grid": False,
+    "axes.spines.top": True,
+    "axes.spines.right": True,
+}
 
 
 def draw(heat_map: HeatMap, output: str | Path, *, title: str | None = None) -> Path:
@@ -47,16 +48,8 @@ def draw(heat_map: HeatMap, output: str | Path, *, title: str | None = None) -> 
         raise UsageError(f"a map of {rows} x {columns} cells cannot be read, at most {MOST_CELLS} each", hint=hint)
     import matplotlib
 
-    with matplotlib.rc_context(STYLE | _fonts()), warnings.catch_warnings(record=True) as caught:
-        warnings.filterwarnings("always", "Glyph", UserWarning)
-        path = save(_figure(heat_map, title or title_of(heat_map)), Path(output))
-    missing = {str(w.message) for w in caught if str(w.message).startswith("Glyph")}
-    if missing:
-        logging.getLogger("phraseloom").warning("%s: %d characters are in no installed font", path, len(missing))
-    for other in caught:
-        if str(other.message) not in missing:
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
-    return path
+    with matplotlib.rc_context(STYLE | LOOK):
+        return save(_figure(heat_map, title or title_of(heat_map)), Path(output))
 
 
 def title_of(heat_map: HeatMap) -> str:
@@ -67,20 +60,6 @@ def title_of(heat_map: HeatMap) -> str:
         else f"head {heat_map.head} of {heat_map.heads}"
     )
     return f"{USES[heat_map.use][0]}, layer {heat_map.layer}, {head}"
-
-
-def _fonts() -> dict[str, Any]:
-    from matplotlib import font_manager
-
-    there = set(font_manager.get_font_names())
-    return {
-        "font.family": ["DejaVu Sans", *(f for f in FONTS if f in there)],
-        "savefig.bbox": "tight",
-        "savefig.pad_inches": 0.08,
-        "axes.grid": False,
-        "axes.spines.top": True,
-        "axes.spines.right": True,
-    }
 
 
 def _figure(heat_map: HeatMap, title: str) -> Any:

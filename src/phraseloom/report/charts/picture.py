@@ -6,6 +6,8 @@ Colours are those of Okabe and Ito, told apart with any colour vision; every ser
 from __future__ import annotations
 
 import importlib.util
+import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -13,7 +15,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from phraseloom.errors import DataError, UsageError, escape_controls
+from phraseloom.errors import DataError, UsageError, escape_controls, plural
 from phraseloom.files import atomic_write
 from phraseloom.report.charts.chart import Axes, Chart, Series
 
@@ -40,6 +42,10 @@ STYLE: Any = {
     "svg.hashsalt": "phraseloom",
     "text.parse_math": False,
 }
+# Fonts that hold other scripts, taken where they are installed.
+FONTS = (
+    "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "Noto Sans Arabic", "Noto Sans Devanagari",
+)  # fmt: skip
 PANEL = (5.3, 3.5)  # inches
 LETTER, NOTE_LETTER, TITLE_LETTER = 0.085, 0.055, 0.105  # inches of a letter
 NOT_THERE = "matplotlib is not installed"
@@ -91,7 +97,7 @@ def draw(charts: Sequence[Chart], output: str | Path, *, title: str, note: str =
         if legend_rows:
             entries = [entry for cell in cells for entry in zip(*cell.get_legend_handles_labels(), strict=True)]
             first = {label: handle for handle, label in reversed(entries)}
-            handles = {_text(name): first[_text(name)] for name in named}
+            handles = {_label(name): first[_label(name)] for name in named}
             if not titled:
                 place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
                 cells[0].legend(handles.values(), handles.keys(), ncols=fit, handlelength=3, **place)
@@ -115,11 +121,40 @@ def figure(rows: int, columns: int, title: str, *, size: tuple[float, float]) ->
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write a figure; the same figure gives the same bytes."""
+    """Write a figure; the same figure gives the same bytes. Characters without a glyph are looked for in other fonts."""
+    missing = _write(figure, path)
+    if missing and (others := _fonts()):
+        from matplotlib.text import Text
+
+        for text in figure.findobj(Text):
+            text.set_family(["DejaVu Sans", *others])
+        missing = _write(figure, path)
+    if missing:
+        what = f"{plural(missing, 'character')} {'is' if missing == 1 else 'are'} in no installed font"
+        logging.getLogger("phraseloom").warning("%s: %s", path, what)
+    return path
+
+
+def _write(figure: Any, path: Path) -> int:
+    """Write a figure; the number of characters that its fonts do not have."""
     form = path.suffix.lstrip(".").lower()
     made = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[form]
-    atomic_write(path, lambda temporary: figure.savefig(temporary, format=form, metadata=made))
-    return path
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", "Glyph", UserWarning)
+        atomic_write(path, lambda temporary: figure.savefig(temporary, format=form, metadata=made))
+    missing = {str(w.message) for w in caught if str(w.message).startswith("Glyph")}
+    for other in caught:
+        if str(other.message) not in missing:
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+    return len(missing)
+
+
+def _fonts() -> list[str]:
+    """The fonts of `FONTS` that are installed."""
+    from matplotlib import font_manager
+
+    there = set(font_manager.get_font_names())
+    return [font for font in FONTS if font in there]
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -127,6 +162,11 @@ def save(figure: Any, path: Path) -> Path:
 
 def _text(text: str) -> str:
     return "\n".join(escape_controls(line) for line in text.split("\n"))
+
+
+def _label(name: str) -> str:
+    """A name in a legend; matplotlib leaves out those that begin with an underscore."""
+    return f" {_text(name)}" if name.startswith("_") else _text(name)
 
 
 def _wrapped(text: str, width: float) -> str:
@@ -169,7 +209,7 @@ def _series(ax: Any, series: Series, axes: Axes) -> None:
         ax.plot([x], [y], **look, mfc="white" if series.faint or series.is_hollow(i) else colour)
     if not series.faint:
         entry = {**look, "ls": dash if series.joined else "none", "lw": 1.5}
-        ax.plot([], [], **entry, label=_text(series.name))
+        ax.plot([], [], **entry, label=_label(series.name))
 
 
 def _axes(ax: Any, chart: Chart) -> None:

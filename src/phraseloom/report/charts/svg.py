@@ -69,8 +69,11 @@ def lines(chart: Chart, *, legend: bool = False) -> str:
     return _figure(chart.title, "".join(parts), right + RIGHT, HEIGHT + below, key)
 
 
-def dots(title: str, rows: Sequence[Dot], *, x: str, zero: bool = False) -> str:
-    """A chart of one row a system: the value as a dot, its interval as a whisker; `zero` draws a line at 0."""
+def dots(title: str, rows: Sequence[Dot], *, x: str, zero: bool = False, digits: int = 2) -> str:
+    """A chart of one row a system: the value as a dot, its interval as a whisker; `zero` draws a line at 0.
+
+    `digits`: decimal places of values where a row has no text of its own.
+    """
     if not rows:
         return ""
     left = 16 + LETTER * min(34, max(len(r.name) for r in rows))
@@ -82,8 +85,8 @@ def dots(title: str, rows: Sequence[Dot], *, x: str, zero: bool = False) -> str:
         parts.append(f'<line class="level" x1="{scale(0):.1f}" x2="{scale(0):.1f}" y1="6" y2="{height - BOTTOM}"/>')
     for i, row in enumerate(rows):
         at = 22 + 30 * i
-        ends_said = f" ({row.low:.2f} … {row.high:.2f})" if _both(row.low, row.high) else ""
-        tip = row.tip or f"{row.name}: {row.value:.2f}{ends_said}"
+        ends_said = f" ({row.low:.{digits}f} … {row.high:.{digits}f})" if _both(row.low, row.high) else ""
+        tip = row.tip or f"{row.name}: {row.value:.{digits}f}{ends_said}"
         name = row.name if len(row.name) <= 34 else row.name[:33] + "…"
         parts.append(f'<text class="end" x="{left:.1f}" y="{at + 4}">{_text(name)}</text><g class="s{row.style % 7}">')
         if row.low is not None and row.high is not None:

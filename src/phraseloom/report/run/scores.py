@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from phraseloom.errors import plural
 from phraseloom.metrics.compare import few_sentences
+from phraseloom.metrics.given import digits_of
 from phraseloom.metrics.seeds import LEVEL, TWO_SEEDS, compares_two_seeds
 from phraseloom.report.charts import svg
 from phraseloom.report.charts.chart import Axes, Chart, Series
@@ -39,9 +40,10 @@ def plus_minus(value: float, deviation: float | None, digits: int = 2) -> TableC
     return TableCell(text if deviation is None else f"{text} ± {deviation:.{digits}f}", value)
 
 
-def ends(low: float | None, high: float | None, sign: str = "") -> TableCell | None:
+def ends(low: float | None, high: float | None, sign: str = "", digits: int = 2) -> TableCell | None:
     """An interval as text, sorted by its lower end."""
-    return None if low is None or high is None else TableCell(f"{low:{sign}.2f} … {high:{sign}.2f}", low)
+    form = f"{sign}.{digits}f"
+    return None if low is None or high is None else TableCell(f"{low:{form}} … {high:{form}}", low)
 
 
 def p_value(p: float | None) -> TableCell | None:
@@ -65,8 +67,9 @@ def score_section(part: ScoresPart, styles: Styles, number: int) -> str:
     if any(e.one_seed for system in part.systems for e in system.scores.values()):
         text += f". {ONE_RUN}"
     text = " ".join([f"{text}.", *cautions(part)])
-    figures = [_dots(part, metric.metric, styles) for metric in part.metrics]
-    differences = [_difference_dots(part, metric.metric, styles) for metric in part.metrics]
+    digits = _digits(part)
+    figures = [_dots(part, metric, styles, number) for metric, number in digits.items()]
+    differences = [_difference_dots(part, metric, styles, number) for metric, number in digits.items()]
     signatures = "; ".join(f"{m.metric}: {m.signature}" for m in part.metrics)
     return section(
         f"scores-{number}",
@@ -91,25 +94,32 @@ def cautions(part: ScoresPart) -> list[str]:
     )
 
 
-def _dots(part: ScoresPart, metric: str, styles: Styles) -> str:
+def _digits(part: ScoresPart) -> dict[str, int]:
+    """Metric → decimal places of its scores."""
+    return {m.metric: digits_of(m.signature, [s.scores[m.metric].value for s in part.systems]) for m in part.metrics}
+
+
+def _dots(part: ScoresPart, metric: str, styles: Styles, digits: int) -> str:
     rows = [
         svg.Dot(s.name, e.value, e.low, e.high, styles[s.name]) for s in part.systems if (e := s.scores.get(metric))
     ]
-    return svg.dots(metric + (" with 95 % intervals" if part.bootstrap else ""), rows, x=metric)
+    return svg.dots(metric + (" with 95 % intervals" if part.bootstrap else ""), rows, x=metric, digits=digits)
 
 
-def _difference_dots(part: ScoresPart, metric: str, styles: Styles) -> str:
+def _difference_dots(part: ScoresPart, metric: str, styles: Styles, digits: int) -> str:
     rows = [
         svg.Dot(s.name, e.difference, e.difference_low, e.difference_high, styles[s.name])
         for s in part.systems
         if (e := s.scores.get(metric)) and e.difference is not None
     ]
     base = part.bootstrap.baseline if part.bootstrap else ""
-    return svg.dots(f"{metric}: difference to {base}", rows, x=f"{metric} − {metric} of {base}", zero=True)
+    return svg.dots(
+        f"{metric}: difference to {base}", rows, x=f"{metric} − {metric} of {base}", zero=True, digits=digits
+    )
 
 
 def _table(part: ScoresPart) -> str:
-    boot, rows = part.bootstrap, []
+    boot, rows, digits = part.bootstrap, [], _digits(part)
     compared = boot is not None and len(part.systems) > 1
     headers = ["system", "metric", "score"] + ["95 %"] * bool(boot)
     headers += ["difference", "95 % of it", "p"] if compared else []
@@ -117,14 +127,14 @@ def _table(part: ScoresPart) -> str:
         values = [s.scores[metric.metric].value for s in part.systems]
         best = max(values) if metric.higher_is_better else min(values)
         for system in part.systems:
-            e = system.scores[metric.metric]
-            score = plus_minus(e.value, e.deviation)
+            e, n = system.scores[metric.metric], digits[metric.metric]
+            score = plus_minus(e.value, e.deviation, n)
             row: list[object] = [system.name, metric.metric]
             row.append(TableCell(score.text, score.value, strong=compared and e.value == best))
-            row += [ends(e.low, e.high)] if boot else []
+            row += [ends(e.low, e.high, digits=n)] if boot else []
             if compared and e.difference is not None:
-                row.append(TableCell(f"{e.difference:+.2f}", e.difference))
-                row += [ends(e.difference_low, e.difference_high, "+"), p_value(e.p)]
+                row.append(TableCell(f"{e.difference:+.{n}f}", e.difference))
+                row += [ends(e.difference_low, e.difference_high, "+", n), p_value(e.p)]
             rows.append(row + [None] * (len(headers) - len(row)))
     return table(headers, rows, name="Scores")
 
@@ -133,12 +143,13 @@ def _pairs(part: ScoresPart) -> str:
     pairs = part.pairs or []
     if len(pairs) < 2:
         return ""
+    digits = _digits(part)
     rows = [
         [
             f"{p.system} − {p.other}",
             p.metric,
-            TableCell(f"{p.difference:+.2f}", p.difference),
-            ends(p.difference_low, p.difference_high, "+"),
+            TableCell(f"{p.difference:+.{digits[p.metric]}f}", p.difference),
+            ends(p.difference_low, p.difference_high, "+", digits[p.metric]),
             p_value(p.p),
             TableCell(p_text(p.p_holm) + (" *" if p.p_holm < LEVEL else ""), p.p_holm),
         ]
