@@ -94,7 +94,7 @@ KEYS = [
          sockeye="weight-decay"),
     _row("training.checkpoint_every", "save-interval-updates validate-interval-updates", "save-freq valid-freq",
          "validation_freq", "save_steps eval_steps", "save_checkpoint_steps valid_steps", sockeye="checkpoint-interval",
-         note="validates, then saves"),
+         note="saves, then validates"),
     _row("training.keep_last", "keep-last-epochs keep-interval-updates", "", "keep_best_ckpts", "save_total_limit",
          "keep_checkpoint", sockeye="keep-last-params"),
     _row("training.patience", "patience", "early-stopping", "", "early_stopping_patience", "early_stopping",

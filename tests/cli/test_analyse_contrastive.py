@@ -246,6 +246,8 @@ def test_the_documented_costs_are_one_of_each_reference_and_one_of_each_error(
     (right, wrong), text = zip(*((-float(r[5]), -float(r[6])) for r in rows), strict=True), DOCUMENTED.read_text()
     (program,) = re.findall(r"awk -F '\\t' '(.*)' scores.tsv", text)
     program = program.replace("runs/base", rows[0][0])
-    printed = subprocess.run(["awk", "-F", "\t", program, "s.tsv"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    printed = subprocess.run(
+        ["awk", "-F", "\t", program, "s.tsv"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     costs = [float(line) for line in printed.stdout.split()]
     assert costs == pytest.approx([right[0], wrong[0], wrong[1], right[2], wrong[2]], abs=1e-6)

@@ -126,7 +126,7 @@ def test_layouts_of_torch() -> None:
 def test_of_n_grams_it_is_the_block(case: Case) -> None:
     """Without biases, with padding on the right and the causal mask: what our own models compute."""
     block = case.build(width=WIDTH)
-    ahead = case.use == "encoder_self"
+    ahead = case.use == "encoder_self" and block.structure.reads_ahead
     layer = PhraseAttention(WIDTH, HEADS, case.text, bias=False, reads_ahead=ahead, dtype=torch.float64).eval()
     if case.score.endswith("relative"):
         layer.score = copy.deepcopy(block.score)
@@ -332,6 +332,11 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         PhraseAttention(WIDTH, HEADS, "queryk homogeneous 22", gated=True)
     with pytest.raises(UsageError, match="no attn_mask"):
         PhraseAttention(WIDTH, HEADS, "queryk interleaved 1-2", reads_ahead=True)(X, X, X, attn_mask=NO)
+    with pytest.raises(UsageError, match="reads_ahead is for query n-grams"):
+        PhraseAttention(WIDTH, HEADS, "queryk heterogeneous 1-2", reads_ahead=True)
+    for rate in (1.5, -0.5):
+        with pytest.raises(UsageError, match=r"dropout .* is not between 0 and 1"):
+            PhraseAttention(WIDTH, HEADS, dropout=rate)
 
 
 def test_device_and_type_are_those_asked_for() -> None:
@@ -371,3 +376,70 @@ def test_no_queries(structure: str) -> None:
     memory = torch.zeros(2, 3, WIDTH)
     output, _ = PhraseAttention(WIDTH, HEADS, structure)(torch.zeros(2, 0, WIDTH), memory, memory)
     assert output.shape == (2, 0, WIDTH)
+
+
+class _Reversed(torch.autograd.Function):
+    """The same memory, with another gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return -gradients[0]
+
+
+def test_memory_that_is_shared_without_the_gradient_is_another_tensor() -> None:
+    x, layer = torch.randn(1, 3, WIDTH, dtype=torch.float64).requires_grad_(), PhraseAttention(WIDTH, HEADS).double()
+    for make in (_Reversed.apply, lambda x: x.detach().requires_grad_()):
+        key = make(x)
+        apart = key.detach().clone().requires_grad_()
+        (expected,) = torch.autograd.grad(layer(x, apart, apart)[0].square().sum(), x)
+        made = torch.autograd.grad(layer(x, key, key)[0].square().sum(), [x] if key.grad_fn else [x, key])
+        if key.grad_fn:
+            expected = expected - torch.autograd.grad(layer(x.detach(), apart, apart)[0].square().sum(), apart)[0]
+        torch.testing.assert_close(made[0], expected, **exact)
+        with pytest.raises(UsageError, match="two tensors"):
+            layer(x, x, key)
+    rows = torch.randn(3, 2, WIDTH, dtype=torch.float64).requires_grad_()
+    layer(rows.transpose(0, 1)[0], rows.transpose(0, 1)[0], rows.transpose(0, 1)[0])  # the same view: one tensor
+
+
+@pytest.mark.parametrize("structure", ["token", *STRUCTURES])
+def test_second_derivatives_and_functional_transforms(structure: str) -> None:
+    """Penalties on gradients, and gradients of each sentence with torch.func."""
+    torch.manual_seed(3)
+    layer = PhraseAttention(WIDTH, HEADS, structure, backend="explicit", dtype=torch.float64)
+    names = dict(layer.named_parameters())
+    x = torch.randn(2, 4, WIDTH, dtype=torch.float64)
+    padding = torch.tensor([[False] * 4, [False] * 3 + [True]])
+
+    def slope(x: Tensor) -> Tensor:
+        (g,) = torch.autograd.grad(layer(x, x, x, padding)[0].square().sum(), x, create_graph=True)
+        return g.square().sum()
+
+    x.requires_grad_()
+    along = [torch.randn_like(p) for p in (x, *names.values())]
+    found = torch.autograd.grad(slope(x), [x, *names.values()])
+    expected = []
+    for step in (1e-6, -1e-6):
+        with torch.no_grad():
+            for p, d in zip((x, *names.values()), along, strict=True):
+                p.add_(d, alpha=step)
+        expected.append(slope(x).item())
+        with torch.no_grad():
+            for p, d in zip((x, *names.values()), along, strict=True):
+                p.sub_(d, alpha=step)
+    given = sum((g * d).sum().item() for g, d in zip(found, along, strict=True))
+    assert given == pytest.approx((expected[0] - expected[1]) / 2e-6, rel=1e-5)
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        result: Tensor = torch.func.functional_call(layer, parameters, (x, x, x))[0].square().sum()
+        return result
+
+    values, rows = {name: p.detach() for name, p in names.items()}, x.detach()[:, None]
+    of_each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(values, rows)
+    of_all = torch.autograd.grad(layer(x, x, x)[0].square().sum(), list(names.values()))
+    for name, whole in zip(names, of_all, strict=True):
+        torch.testing.assert_close(of_each[name].sum(0), whole, **exact)

@@ -63,6 +63,10 @@ def test_basis_batch_is_that_of_the_padded_length() -> None:
     assert sizes.tolist() == [[4, 1, 0, 0, 0, 0], [4] * 6]
 
 
+def test_no_sentences_have_no_phrases() -> None:
+    assert TensorSegmenter()(torch.zeros(0, dtype=torch.long), 4).sizes_BP.shape == (0, 0)
+
+
 def test_segments_say_which_tokens_are_in_which_phrase() -> None:
     found = segments()
     for row, sizes in enumerate(SIZES):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from phraseloom.errors import UsageError
 from phraseloom.layers.phrase_attention import PhraseAttention
 from phraseloom.layers.replacement import replace_attention
 
@@ -62,6 +63,26 @@ def test_equal_at_first_and_as_equal_in_search(kind: str, line: str) -> None:
         torch.testing.assert_close(new(**BATCH).logits, expected, rtol=1e-4, atol=1e-4)
         again = new.generate(SOURCE, attention_mask=BATCH["attention_mask"], num_beams=3, max_length=12)
     assert again.tolist() == outputs.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_mask_is_followed_or_refused(kind: str) -> None:
+    """Two sentences in one row: each token sees those of its own sentence."""
+    old = model(kind)
+    apart = torch.zeros(1, 1, 6, 6)
+    apart[..., :3, 3:] = apart[..., 3:, :3] = torch.finfo(torch.float32).min
+    causal = apart.masked_fill(torch.ones(6, 6).triu(1).bool(), torch.finfo(torch.float32).min)
+    with torch.no_grad():
+        encoded, decoded = (
+            old.get_encoder()(SOURCE[:1], attention_mask=apart)[0],
+            old.get_decoder()(SOURCE[:1], attention_mask=causal)[0],
+        )
+        new = replace_attention(old, LINES[0])
+        encoder, decoder = new.get_encoder(), new.get_decoder()
+        torch.testing.assert_close(encoder(SOURCE[:1], attention_mask=apart)[0], encoded, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(decoder(SOURCE[:1], attention_mask=causal)[0], decoded, rtol=1e-4, atol=1e-4)
+        with pytest.raises(UsageError, match="numbers other than 0 and -inf"):
+            encoder(SOURCE[:1], attention_mask=torch.full((1, 1, 6, 6), -0.5))
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -164,3 +164,13 @@ def test_mixed_precision_sums_in_single(smoothing: Any) -> None:
         found.append((objective.detach(), h.grad, w.grad, b.grad))
     for plain, mixed_one in zip(*found, strict=True):
         assert torch.allclose(plain, mixed_one, rtol=0.03, atol=0.03 * float(plain.abs().max()))
+
+
+def test_what_its_backward_pass_cannot_do_is_an_error() -> None:
+    h, w = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+    loss, _ = cross_entropy(h, w, None, torch.tensor([0, 1, 2]))
+    with pytest.raises(RuntimeError, match="no second derivatives"):
+        torch.autograd.grad(loss, h, create_graph=True)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="one backward pass"):
+        loss.backward()

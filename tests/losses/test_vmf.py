@@ -52,6 +52,12 @@ def test_value_at_zero(dimension: int) -> None:
     assert curvature.item() == pytest.approx(-1 / dimension, rel=1e-12)
 
 
+def test_functional_transforms() -> None:
+    kappa = torch.tensor([0.3, 2.0, 17.0, 120.0, 900.0], dtype=torch.float64)
+    slopes = torch.func.vmap(torch.func.grad(lambda k: log_normalizer(k, 300)))(kappa)
+    assert torch.allclose(slopes, -bessel_ratio(kappa, 300), rtol=1e-12)
+
+
 @pytest.mark.parametrize("dimension", [16, 300])
 def test_slopes_are_those_of_the_value(dimension: int) -> None:
     kappa = torch.tensor([0.3, 2.0, 17.0, 120.0, 900.0], dtype=torch.float64, requires_grad=True)

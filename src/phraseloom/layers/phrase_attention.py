@@ -22,6 +22,7 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 from torch.nn import functional as F
 
 from phraseloom.errors import ConfigError, UsageError
@@ -73,6 +74,8 @@ class PhraseAttention(nn.Module):
         self.backend = backend
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise UsageError(f"embed_dim {embed_dim} is not a multiple of num_heads {num_heads}")
+        if not 0 <= dropout <= 1:
+            raise UsageError(f"dropout {dropout} is not between 0 and 1")
         config = _read(structure)
         self.needs_distances = naming.SCORES[config.score.kind].distances
         try:
@@ -81,6 +84,8 @@ class PhraseAttention(nn.Module):
             raise UsageError(str(error), hint=PAGE) from error
         self.line, self.structure = structure, block.structure
         self.score, self.arrangement = block.score, block.arrangement
+        if reads_ahead and not self.structure.reads_ahead:
+            raise UsageError(f"reads_ahead is for query n-grams, and {structure!r} has none", hint="leave it out")
         self.bias = nn.Parameter(torch.zeros(len(block.score.weight))) if bias else None
         self.out_bias = nn.Parameter(torch.zeros(embed_dim)) if bias else None
         self.gate = nn.Parameter(torch.zeros(num_heads)) if gated else None
@@ -202,7 +207,19 @@ def same(one: Tensor, other: Tensor) -> bool:
     """Whether both are one tensor or the same view of it, also to autograd; equal numbers in other memory are not."""
     if one is other:
         return True
-    return not (one.is_nested or other.is_nested) and one.requires_grad == other.requires_grad and one.is_set_to(other)
+    if one.is_nested or other.is_nested or one.requires_grad != other.requires_grad or not one.is_set_to(other):
+        return False
+    return not one.requires_grad or _same_history(one.grad_fn, other.grad_fn)
+
+
+def _same_history(one: Any, other: Any) -> bool:
+    """Whether two nodes of the graph of autograd are one, or the same views of one; a function of the user is only itself."""
+    if one is other:
+        return one is not None
+    if type(one) is not type(other) or one is None or isinstance(one, BackwardCFunction):
+        return False
+    pairs = zip(one.next_functions, other.next_functions, strict=True)
+    return all(a[1] == b[1] and _same_history(a[0], b[0]) for a, b in pairs)
 
 
 def _read(line: Any) -> AttentionConfig:

@@ -143,8 +143,10 @@ class TensorSegmenter:
         lengths, cut, first = torch.stack((lengths_B, size_B, first_B)).tolist()
         rest = [max(0, tokens - start) for tokens, start in zip(lengths, first, strict=True)]
         phrases = [(tokens > 0) - (-others // n) for tokens, others, n in zip(lengths, rest, cut, strict=True)]
-        longest = max(map(max, map(min, lengths, first), map(min, rest, cut)))
-        ends_BP = torch.arange(max(phrases), device=lengths_B.device) * size_B[:, None] + first_B[:, None]
+        longest = max(map(max, map(min, lengths, first), map(min, rest, cut)), default=0)
+        ends_BP = torch.arange(max(phrases, default=0), device=lengths_B.device) * size_B[:, None] + first_B[:, None]
         ends_BP = torch.minimum(ends_BP, lengths_B[:, None])
         sizes_BP = ends_BP.diff(dim=1, prepend=torch.zeros_like(ends_BP[:, :1]))
-        return PhraseSegments(sizes_BP, length, SegmentCounts(longest, min(lengths), min(phrases)))
+        return PhraseSegments(
+            sizes_BP, length, SegmentCounts(longest, min(lengths, default=0), min(phrases, default=0))
+        )

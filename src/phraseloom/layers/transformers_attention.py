@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from phraseloom.errors import UsageError
 from phraseloom.layers.phrase_attention import PhraseAttention
+from phraseloom.layers.phrase_masks import as_hidden
 
 CLASSES = {"MarianAttention", "BartAttention"}
 
@@ -35,8 +37,10 @@ class TransformersAttention(nn.Module):
     ) -> tuple[Tensor, None]:
         """(B, Q, D) → (B, Q, D); no weights, whose slots transformers could not read.
 
-        `past_key_values`: the cache of generation, which grows by the new tokens. `attention_mask`: (B, 1, Q, K), True or 0
-        where attention is allowed; that of the last query tells what is padding, causality follows from the layer.
+        `past_key_values`: the cache of generation, which grows by the new tokens. `attention_mask`: (B, 1 or H, Q, K), True
+        or 0 where attention is allowed, or (B, K), 1 for tokens that are no padding; causality follows from the layer.
+
+        Raises UsageError for a bias in place of a mask, and in generation for a mask of more than padding.
         """
         cross, count = key_value_states is not None, hidden_states.shape[1]
         query = hidden_states
@@ -47,11 +51,36 @@ class TransformersAttention(nn.Module):
         if self.causal and not cross:
             length = query.shape[1]
             forbidden = torch.ones(length, length, dtype=torch.bool, device=query.device).triu(1)
-        padding = _padding(attention_mask, memory.shape[1])
+        padding, forbidden = self._hidden(attention_mask, forbidden, query, memory)
         output, _ = self.attention(
             query, memory, memory, key_padding_mask=padding, attn_mask=forbidden, need_weights=False
         )
         return output[:, -count:], None
+
+    def _hidden(
+        self, mask: Tensor | None, forbidden: Tensor | None, query: Tensor, memory: Tensor
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """What is padding, (B, K), and what else is hidden, (Q, K) or (B·H, Q, K); None for nothing."""
+        keys = memory.shape[1]
+        if mask is None or mask.dim() != 4:
+            padding = None if mask is None else mask[:, :keys] == 0
+            return None if padding is None or not bool(padding.any()) else padding, forbidden
+        mask = mask[..., :keys]
+        hidden_BHQK = ~mask if mask.dtype == torch.bool else as_hidden(mask, "attention_mask")
+        padding, rows = hidden_BHQK[:, 0, -1], hidden_BHQK.shape[2]
+        other = hidden_BHQK ^ padding[:, None, None]
+        if forbidden is not None:
+            other &= ~forbidden[-rows:]
+        if memory is query:  # a padded query that sees nothing may be given everything by transformers, against NaN
+            other &= ~padding[:, None, keys - rows :, None] | hidden_BHQK.any(-1, keepdim=True)
+        if not bool(other.any()):
+            return padding if bool(padding.any()) else None, forbidden
+        if rows != query.shape[1]:
+            raise UsageError(
+                "attention_mask hides more than padding, which generation does not take", hint="give (B, K)"
+            )
+        whole = hidden_BHQK if forbidden is None else hidden_BHQK | forbidden
+        return None, whole.expand(-1, self.num_heads, -1, -1).flatten(0, 1)
 
     def _remembered(self, x_BQD: Tensor, cache: Any, cross: bool) -> Tensor:
         """All inputs of this layer so far, the new ones last."""
@@ -79,12 +108,3 @@ def as_torch(old: Any) -> nn.MultiheadAttention:
             new.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
             new.out_proj.bias.copy_(old.out_proj.bias)
     return new.train(old.training)
-
-
-def _padding(mask: Tensor | None, keys: int) -> Tensor | None:
-    """Which keys are hidden from the last query of each sentence, (B, K); None where none is."""
-    if mask is None:
-        return None
-    row = mask[:, 0, -1, :keys] if mask.dim() == 4 else mask[:, :keys]
-    hidden = ~row if row.dtype == torch.bool else row < 0 if mask.dim() == 4 else row == 0
-    return hidden if bool(hidden.any()) else None

@@ -117,8 +117,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scale = grads[0]
-        scaled = [None if g is None else g.mul_(scale.to(g.dtype)) for g in ctx.saved_tensors]
+        if torch.is_grad_enabled():
+            raise RuntimeError("cross_entropy has no second derivatives: leave create_graph out")
+        if hasattr(ctx, "scaled"):
+            raise RuntimeError("cross_entropy keeps its gradients for one backward pass: call it again for another")
+        ctx.scaled = True  # in place, because a gradient of all classes is large
+        scaled = [None if g is None else g.mul_(grads[0].to(g.dtype)) for g in ctx.saved_tensors]
         return (*scaled, None, None, None, None)
 
 

@@ -226,7 +226,7 @@ class TrainingConfig(Config):
     patience: PositiveInt | None = Field(None, description="validations in a row without a better value of `best_by`")
     best_by: Literal["perplexity", "loss", "cosine_loss", "bleu"] = "perplexity"
     # validation and checkpoints
-    checkpoint_every: PositiveInt = Field(1000, description="updates between validations, each followed by a save")
+    checkpoint_every: PositiveInt = Field(1000, description="updates between saves, each followed by a validation")
     valid_tokens: PositiveInt = Field(4000, description="padded target tokens of a validation batch")
     bleu_every: int = Field(0, ge=0, description="validations between translations of the validation text; 0 = never")
     bleu_beam: PositiveInt = Field(1, description="beam of those translations")

@@ -106,9 +106,7 @@ class _SlotScores(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        structure: Structure, plan: tuple[tuple[_Slots, ...], ...], by_time: bool, *products: Tensor
-    ) -> Tensor:
+    def forward(structure: Structure, plan: tuple[tuple[_Slots, ...], ...], by_time: bool, *products: Tensor) -> Tensor:
         rows, length = products[0].shape[-2:]
         orders, blocks = len(structure.query_orders), len(structure.blocks)
         bottom = plan[0][-1]
@@ -131,7 +129,9 @@ class _SlotScores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        spread = _TapScores.apply if torch.is_grad_enabled() and not torch.compiler.is_compiling() else _TapScores.forward
+        spread = (
+            _TapScores.apply if torch.is_grad_enabled() and not torch.compiler.is_compiling() else _TapScores.forward
+        )
         return None, None, None, *spread(*ctx.options, ctx.shapes, grads[0])
 
 
@@ -142,7 +142,11 @@ class _TapScores(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        structure: Structure, plan: tuple[tuple[_Slots, ...], ...], by_time: bool, shapes: list[torch.Size], grad: Tensor
+        structure: Structure,
+        plan: tuple[tuple[_Slots, ...], ...],
+        by_time: bool,
+        shapes: list[torch.Size],
+        grad: Tensor,
     ) -> tuple[Tensor, ...]:
         products = [grad.new_empty(shape) for shape in shapes]
         length = products[0].shape[-1]
