@@ -122,6 +122,12 @@ def test_a_pair_of_probability_0_is_null_in_json(command: Command, tmp_path: Pat
 def test_bad_input_is_refused_in_one_line(command: Command, project: Path, tmp_path: Path) -> None:
     (tmp_path / "s").write_text("a\nb\n")
     (tmp_path / "t").write_text("a\n")
+    for options, message in (
+        (("--alpha", "1"), "--alpha is for the normalised score; add --normalise, or --output json"),
+        (("--normalise", "--output", "summary"), "--normalise is for the scores of pairs"),
+    ):
+        refused = command("score", project / "run", *options, stdin=b"a\tb\n")
+        assert refused.code == 2 and message in refused.err
     different = command("score", project / "run", "s", "t")
     assert (different.code, different.is_one_line_of("score")) == (1, True)
     assert "2 lines, but t has 1" in different.err
@@ -129,5 +135,5 @@ def test_bad_input_is_refused_in_one_line(command: Command, project: Path, tmp_p
     assert (one.code, one.is_one_line_of("score")) == (2, True)
     fields = command("score", project / "run", stdin=b"a\tb\na b\n")
     assert fields.code == 1
-    assert "stdin:2: 1 tab-separated fields instead of 2" in fields.err
+    assert "stdin:2: 1 tab-separated field instead of 2" in fields.err
     assert command("score", project / "run", "s", "nothing").code == 1

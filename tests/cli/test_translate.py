@@ -61,6 +61,8 @@ def test_n_best_list(command: Command, project: Path) -> None:
     refused = command("translate", project / "run", "--output", "nbest", "--min-score", "0.5", stdin=b"a\n")
     assert refused.code == 2
     assert "--min-score needs" in refused.err
+    refused = command("translate", project / "run", "--min-score", "nan", stdin=b"a\n")
+    assert refused.code == 2 and "--min-score nan: it must be a finite number" in refused.err
     for beam, width in (((), 5), (("--beam", "2"), 2)):
         refused = command("translate", project / "run", "--output", "nbest", *beam, "--n-best", "6", stdin=b"a\n")
         assert (refused.code, refused.err) == (

@@ -70,9 +70,13 @@ def test_by_the_translator(translator: Translator, workers: int) -> None:
 
 def test_while_lines_are_split_into_sentences(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     split: list[str] = []
-    monkeypatch.setattr(
-        translator, "sentence_splitter", lambda: lambda line: (split.append(line), ([line], ["", ""]))[1]
-    )
+
+    def splitter(line: str, before_each: Callable[[], None]) -> tuple[list[str], list[str]]:
+        before_each()
+        split.append(line)
+        return [line], ["", ""]
+
+    monkeypatch.setattr(translator, "sentence_splitter", lambda: splitter)
     with pytest.raises(Cancelled):
         translator.translate(lines_of_words(6, seed=4), split_sentences=True, should_cancel=lambda: len(split) == 2)
     assert len(split) == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from phraseloom.decoding.limits import Segment
 from phraseloom.decoding.parts import Replacement
-from phraseloom.decoding.sentences import SentenceSplitter, join_sentences
+from phraseloom.decoding.sentences import BLOCK, SentenceSplitter, join_sentences
 from phraseloom.decoding.translation import PhraseLink, Translation
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
@@ -54,6 +54,29 @@ def test_nothing_is_lost(parts: list[str]) -> None:
     assert len(gaps) == len(sentences) + 1
     assert "".join(g + s for g, s in zip(gaps, [*sentences, ""], strict=True)) == line
     assert all(s.strip() == s != "" for s in sentences) and not any(g.strip() for g in gaps)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "The geese come back again. " * 400,
+        "The geese come back and " * 600,
+        "x" * 12_000 + ". And so on.",
+        "A dog. " + " " * 12_000 + "A cat.",
+    ],
+)
+def test_a_long_line_is_split_in_blocks(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library takes time in the square of its text."""
+    seen: list[int] = []
+    segment = SPLIT._segmenter.segment
+    monkeypatch.setattr(SPLIT._segmenter, "segment", lambda text: (seen.append(len(text)), segment(text))[1])
+    called: list[int] = []
+    sentences, gaps = SPLIT(line, lambda: called.append(1))
+    assert max(seen) <= BLOCK and len(called) >= len(line) // BLOCK
+    assert "".join(g + s for g, s in zip(gaps, [*sentences, ""], strict=True)) == line
+    assert all(s.strip() == s != "" for s in sentences) and not any(g.strip() for g in gaps)
+    if line.startswith("The geese come back again"):
+        assert sentences == ["The geese come back again."] * 400
 
 
 def translation(text: str, **more: Any) -> Translation:

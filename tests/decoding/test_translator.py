@@ -207,6 +207,16 @@ def test_wrong_use_is_refused_in_words(translator: Translator, tmp_path: Path) -
         translator.score("abc", "abc")
     with pytest.raises(UsageError, match="prefixes are a list of lines, not one string"):
         translator.translate(["a", "b"], prefixes="xy")
+    with pytest.raises(UsageError, match="ensemble is a list of models, not one"):
+        Translator.from_pretrained(tmp_path, ensemble=str(tmp_path))
+    for what, values in (("seeds", ["a"]), ("seeds", [1.5]), ("seeds", [-1]), ("numbers", ["a"])):
+        with pytest.raises(UsageError, match=f"{what}: item 1 is .* not a whole number"):
+            translator.translate(["a cow"], sample=True, **{what: values})
+    with pytest.raises(UsageError, match="word_bonus 5 is for segmental models"):
+        translator.score(["a cow"], ["cow"], word_bonus=5.0)
+    for name in ("alignment_layer", "alignment_head"):
+        with pytest.raises(UsageError, match="77"):
+            translator.translate(["a cow"], **{name: 77})
     for lines in (b"ab", None, 3, [b"a"], ["a", None], [["a"]]):
         with pytest.raises(UsageError, match="lines to translate"):
             translator.translate(lines)
@@ -246,6 +256,23 @@ def test_an_iterable_takes_what_belongs_to_its_lines(translator: Translator) -> 
         for size in (1, 2, 5, 7):
             parts = {name: iter(values) for name, values in given.items()}
             assert bare(translator.translate_iterable(iter(lines), window=size, **parts)) == bare(whole)
+
+
+def test_an_iterable_warns_once_with_the_lines_of_the_whole(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["a", "a", "the man sleeps the man sleeps", "a cow the man sleeps the man"]
+    for size in (1, 2, 9):
+        caplog.clear()
+        with caplog.at_level("WARNING", "phraseloom"):
+            list(
+                translator.translate_iterable(
+                    lines, window=size, max_input_tokens=3, max_length={"constant": 20}, beam=1
+                )
+            )
+        assert [r.message for r in caplog.records if "end was left out" in r.message] == [
+            "2 of 4 lines longer than 3 subwords: the end was left out (first: line 3)"
+        ]
 
 
 def test_an_iterable_refuses_what_does_not_fit_its_lines(translator: Translator) -> None:

@@ -96,7 +96,7 @@ def _of_stdin(size: int, report: LineReport) -> Iterator[tuple[list[str], list[s
         bad = next((i for i, p in enumerate(parts) if len(p) != 2), None)
         if bad is not None:
             raise DataError(
-                f"{len(parts[bad])} tab-separated fields instead of 2",
+                f"{plural(len(parts[bad]), 'tab-separated field')} instead of 2",
                 file="stdin",
                 line=before + bad + 1,
                 hint="write SOURCE<tab>TARGET",

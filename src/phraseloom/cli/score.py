@@ -131,6 +131,7 @@ def command(
     else:
         if (source is None) != (target is None):
             raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
+        _refuse_what_is_not_written(output, options, normalise=normalise)
         translator = _load(model, ensemble or [], device, options)
         change_output("score", translator, add_phrases, gate_score)
         scored = _of_pairs(translator, source, target, trees)
@@ -139,6 +140,17 @@ def command(
         warn("score", text)
     if summary:
         note("score", str(sums))
+
+
+def _refuse_what_is_not_written(output: Output, options: Mapping[str, Any], *, normalise: bool) -> None:
+    """Raise UsageError for an option of the normalised score where that is not written."""
+    if normalise and output == "summary":
+        raise UsageError("--normalise is for the scores of pairs, not for --output summary")
+    if output == "json" or normalise:
+        return
+    for option in ("--length-penalty", "--alpha", "--beta"):
+        if option[2:].replace("-", "_") in options:
+            raise UsageError(f"{option} is for the normalised score", hint="add --normalise, or --output json")
 
 
 def _refuse_what_is_for_pairs(given: Mapping[str, Any], options: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -312,6 +313,8 @@ def _check_form(output: str, options: Mapping[str, Any], min_score: float | None
     """Raise UsageError if the form of the output cannot hold what is asked for."""
     if options.get("n_best", 1) > 1 and output == "text":
         raise UsageError("--n-best needs --output nbest or --output json")
+    if min_score is not None and not math.isfinite(min_score):
+        raise UsageError(f"--min-score {min_score}: it must be a finite number")
     if min_score is not None and output == "nbest":
         raise UsageError("--min-score needs --output text or --output json: an n-best list has its scores")
     if show and output != "text":

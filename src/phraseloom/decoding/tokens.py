@@ -34,13 +34,13 @@ def can_align(model: Any) -> bool:
 
 
 def check(model: Any, config: DecodingConfig, *, aligned: bool) -> None:
-    """Raise UsageError for a word bonus. If an attention is needed, raise UsageError for a layer or head that the model lacks,
-    ModelError if it has none."""
+    """Raise UsageError for a word bonus. If an attention is needed or named, raise UsageError for a layer or head that the
+    model lacks, ModelError if it has none."""
     if config.word_bonus:
         raise UsageError(
             f"word_bonus {config.word_bonus:g} is for segmental models", hint="use length_penalty for this model"
         )
-    if aligned:
+    if aligned or config.alignment_layer is not None or config.alignment_head is not None:
         choose(config, model.decoder.cross_structures)
 
 

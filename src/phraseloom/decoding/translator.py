@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from operator import or_
+from operator import index, or_
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,8 @@ class Translator:
         """
         from phraseloom.models.store import GENERATION, find_model, load_model, load_segmenter_of
 
+        if isinstance(ensemble, str | Path):
+            raise UsageError("ensemble is a list of models, not one", hint=f"write [{str(ensemble)!r}]")
         found = find_model(folder)
         model, tokenizer, generation = load_model(found, device)
         pack_for_inference(model)
@@ -255,8 +257,9 @@ class Translator:
         must and must not contain (`decoding/constraints.py`); `terms`: more of them, from one table (`read_terms`,
         `Terms.of`), or from a table for each line. `alignments`: also link words and phrases. `report`: collects counts;
         without one, warnings are logged. `should_cancel`: called at each step of the search by every thread, and before each
-        line that is split into sentences; if it returns True, `translate` raises Cancelled. A sample depends on the seed of its
-        line (`seeds`; default: the option `seed`) and its number (`numbers`; default: its index, or 0 with `seeds`).
+        line, or 5,000 characters of it, that is split into sentences; if it returns True, `translate` raises Cancelled. A
+        sample depends on the seed of its line (`seeds`; default: the option `seed`) and its number (`numbers`; default: its
+        index, or 0 with `seeds`).
 
         Raises UsageError, ConfigError, ModelError; DataError (line from 1) if a tree does not fit its line, for a prefix that
         is too long or belongs to a blank line, and for constraints that cannot be met.
@@ -271,6 +274,8 @@ class Translator:
                 raise UsageError(f"{plural(len(lines), 'line')}, but {len(values)} {what}")
         in_input = range(len(lines)) if numbers is None else numbers
         drawn = [0] * len(lines) if numbers is None and seeds is not None else in_input
+        for what, values, least in (("seeds", seeds, 0), ("numbers", numbers, None)):
+            _check_integers(what, values or (), least)
         sample_seeds = list(map(SampleSeed, seeds or [config.seed] * len(lines), drawn))
         counts = TranslationReport() if report is None else report
         required = None if constraints is None and terms is None else (constraints, terms, in_input)
@@ -304,8 +309,7 @@ class Translator:
         """The translation of each line, sentence by sentence."""
         splitter, split = self.sentence_splitter(), []
         for line in lines:
-            raise_if_cancelled(should_cancel)
-            split.append(splitter(line))
+            split.append(splitter(line, lambda: raise_if_cancelled(should_cancel)))
         sentences = [sentence for own, _ in split for sentence in own]
         seeds = [
             seed._replace(part=number * PARTS)
@@ -343,14 +347,15 @@ class Translator:
             raise UsageError(f"translate_iterable takes no {name}: it numbers the lines", hint="use translate, or seed")
         if terms is not None and not isinstance(terms, Terms):
             raise UsageError("translate_iterable takes one table of terms for all lines", hint="use translate")
-        size = _with(self.config, {k: v for k, v in options.items() if k in DecodingConfig.model_fields}).window
+        size = _with(self.config, _of_config(options)).window
         by_line = {name: iter(value) for name, value in given.items() if value is not None}
         return self._translate_iterable(iter(lines), by_line, size, {"terms": terms, **options})
 
     def _translate_iterable(
         self, lines: Iterator[str], by_line: dict[str, Iterator[Any]], size: int, options: dict[str, Any]
     ) -> Iterator[Translation]:
-        number = 0
+        number, own_report = 0, TranslationReport() if options.get("report") is None else None
+        options = {**options, "report": own_report or options["report"]}
         while window := list_of_lines(islice(lines, size), "lines to translate", first=number + 1):
             own: dict[str, Any] = {name: list(islice(items, len(window))) for name, items in by_line.items()}
             for name, items in own.items():
@@ -367,6 +372,9 @@ class Translator:
         for name, more in by_line.items():
             if any(True for _ in more):
                 raise UsageError(f"{plural(number, 'line')}, but more {name}")
+        if own_report is not None:
+            for warning in own_report.warnings(_with(self.config, _of_config(options)).max_input_tokens):
+                logger.warning(warning)
 
     def stream(
         self,
@@ -436,6 +444,8 @@ class Translator:
         Raises UsageError if the numbers of lines differ, ConfigError, ModelError, DataError.
         """
         config = self._configured(options)
+        if config.word_bonus:
+            writer_of(self.model).check(self.model, config, aligned=False)
         sources, targets = list_of_lines(sources, "sources"), list_of_lines(targets, "targets")
         trees = None if trees is None else list_of_lines(trees, "trees")
         if len(sources) != len(targets):
@@ -573,6 +583,21 @@ def _gate_of(model: Any) -> Fertility | None:
     """The fertility module that weighs words and phrases; None if the model has no gate."""
     is_gated = isinstance(getattr(model, "output", None), WordOrPhraseOutput)
     return getattr(model, "fertility", None) if is_gated else None
+
+
+def _check_integers(what: str, values: Sequence[Any], least: int | None) -> None:
+    for number, value in enumerate(values, start=1):
+        try:
+            is_fit = least is None or index(value) >= least
+            index(value)
+        except TypeError:
+            is_fit = False
+        if not is_fit:
+            raise UsageError(f"{what}: item {number} is {value!r}, not a whole number" + " from 0" * (least == 0))
+
+
+def _of_config(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in DecodingConfig.model_fields}
 
 
 def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:

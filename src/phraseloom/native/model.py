@@ -145,7 +145,7 @@ def _compiled(model: Any, *, as_bytes: bool) -> _Compiled:
     if load() is None:
         raise Unsupported("the compiled library is not there; `phraseloom doctor` tells how to build it")
     if type(model) not in (TranslationModel, LanguageModel):
-        raise Unsupported(f"it cannot run a {type(model).__name__}")
+        raise Unsupported("it runs one translation or language model, without layers of others and not an ensemble")
     with _lock:
         compiled = _programs[as_bytes].get(model)
         if compiled is None or model.training or not compiled.is_current(model):

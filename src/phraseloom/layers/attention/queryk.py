@@ -129,7 +129,7 @@ class _SlotScores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        spread = (
+        spread: Any = (
             _TapScores.apply if torch.is_grad_enabled() and not torch.compiler.is_compiling() else _TapScores.forward
         )
         return None, None, None, *spread(*ctx.options, ctx.shapes, grads[0])
