@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_bytes().decode()
 TREE = PAGE[PAGE.index("## The files") :]
@@ -40,3 +40,10 @@ def test_every_page_is_in_the_tree() -> None:
     missing = {name for name in pages if f"{name} " not in f"{docs} ".replace("\n", " ")}
     assert not missing
     assert "papers/" in docs and "decisions/" in docs
+
+
+def test_tests_that_pages_name_are_there() -> None:
+    """Each `tests/…` of a page exists; docs/add_a_mechanism.md has its reader write one."""
+    named = {(page, name) for page in PAGES for name in re.findall(r"\btests/[\w./-]*\w", page.read_bytes().decode())}
+    missing = {(page.name, name) for page, name in named if not (ROOT / name).exists()}
+    assert missing == {("add_a_mechanism.md", "tests/layers/test_biased.py")}
