@@ -13,6 +13,7 @@ PhraseloomError            exit 1   something went wrong that the user can fix
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import Path
 
@@ -31,6 +32,9 @@ __all__ = [
 ]
 
 
+_BYTES = re.compile("[\udc80-\udcff]+")  # of a file name, as Python reads them where the locale does not decode them
+
+
 def plural(number: int, noun: str) -> str:
     """A number with its noun: `1 line`, `1,204 lines`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -39,10 +43,12 @@ def plural(number: int, noun: str) -> str:
 def escape_controls(text: str) -> str:
     """`text` with control characters escaped (`\\x1b`), so that a message cannot control a terminal.
 
-    Spaces of all widths and joiners are text: French has no-break spaces, Persian has non-joiners.
+    Spaces of all widths and joiners are text: French has no-break spaces, Persian has non-joiners. A file name in UTF-8 is
+    text in every locale, also where Python reads its bytes as halves of surrogate pairs.
     """
     if text.isprintable():
         return text
+    text = _BYTES.sub(lambda run: run[0].encode("ascii", "surrogateescape").decode("utf-8", "surrogateescape"), text)
     return "".join(c if _is_text(c) else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 

@@ -274,6 +274,15 @@ def test_the_same_bytes_in_every_locale(tmp_path: Path) -> None:
     assert b"Traceback" not in runs[2].stderr
 
 
+def test_file_names_are_readable_in_every_locale(tmp_path: Path) -> None:
+    words = ["align", "train", "-s", "süß.txt", "-t", "b", "-o", "c"]
+    for locale in ({"PYTHONUTF8": "1"}, {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}):
+        process = phraseloom(*words, cwd=tmp_path, **locale)
+        assert process.stderr.decode() == "phraseloom align: süß.txt: text file not found\n", locale
+    escaped = os.fsdecode("ß".encode() + b"\xff\xc2\x85\xc3") + "\ud800"
+    assert errors.escape_controls(escaped) == "ß\\udcff\\x85\\udcc3\\ud800"
+
+
 def test_the_console_script_is_installed() -> None:
     script = Path(sys.executable).parent / "phraseloom"
     if not script.exists():
