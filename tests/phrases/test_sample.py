@@ -94,6 +94,13 @@ def test_words_before_a_phrase_count_one_by_one() -> None:
     assert found == [(1, 1, "a b"), (1, 3, "c d"), (1, 6, "f g"), (3, 2, "x y")]
 
 
+def test_extra_spaces_are_not_words() -> None:
+    joined, plain = ["  a  b c_d ", "", "_  x_y"], ["  a  b c d ", "", "_  x y"]
+    expected = [(1, 3, "c d"), (3, 2, "x y")]
+    for found in (phrases(lines("new", joined)), phrases(lines("new", plain), table=["c d", "x y"])):
+        assert [(one.line, one.word, one.phrase) for of_line in found for one in of_line] == expected
+
+
 def test_phrases_of_a_table() -> None:
     """The words of the first system alone are looked at; its line is shown with the phrases joined."""
     found = phrases(lines("base", BASE), lines("new", NEW), table=["things like", "things like life", "at risk"])

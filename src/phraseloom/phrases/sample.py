@@ -141,7 +141,7 @@ def _phrases_of_line(
             phrase = comparable(" ".join(words))
             found = tuple(find(phrase, place) for place in places)
             yield Generated(number, start, " ".join(words), source, reference, shown, found)
-        start += len(words)
+        start += len(words) if token else 0  # an empty token is an extra space
 
 
 def draw(lines: Iterable[list[Generated]], size: int, seed: int) -> tuple[list[Generated], SampleCounts]:
