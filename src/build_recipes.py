@@ -12,7 +12,10 @@ class BuildPy(build_py):
     """The package and a copy of recipes/; an editable installation reads those of the checkout."""
 
     def run(self) -> None:
-        """Build, then copy."""
+        """Build, then copy in place of the recipes of an earlier build."""
         super().run()
         if not self.editable_mode:
-            shutil.copytree(RECIPES, Path(self.build_lib) / "phraseloom" / "recipes", dirs_exist_ok=True)
+            copied = Path(self.build_lib) / "phraseloom" / "recipes"
+            if copied.is_dir():
+                shutil.rmtree(copied)
+            shutil.copytree(RECIPES, copied)

@@ -28,6 +28,8 @@ setup()
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("setuptools")
     lib, info = tmp_path_factory.mktemp("lib"), tmp_path_factory.mktemp("info")
+    (lib / "phraseloom" / "recipes").mkdir(parents=True)
+    (lib / "phraseloom" / "recipes" / "deleted.yaml").write_text("of an earlier build")
     done = subprocess.run(
         [sys.executable, "-c", BUILD, str(lib), str(info)], cwd=ROOT, capture_output=True, check=False
     )
