@@ -17,17 +17,18 @@ from tests.lowest import constraints
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_bytes().decode())["project"]
 BUILD = """
-import sys
-from setuptools import setup
-sys.argv = ["setup.py", "-q", "build_py", "--build-lib", sys.argv[1], "egg_info", "--egg-base", sys.argv[2]]
-setup()
+import runpy, sys
+sys.argv = ["setup.py", "-q", "egg_info", "--egg-base", sys.argv[2], "build_py", "--build-lib", sys.argv[1]]
+runpy.run_path("setup.py")
 """
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("setuptools")
-    lib, info = tmp_path_factory.mktemp("lib"), tmp_path_factory.mktemp("info")
+    lib = tmp_path_factory.mktemp("lib")
+    info = lib / "info"
+    info.mkdir()
     (lib / "phraseloom" / "recipes").mkdir(parents=True)
     (lib / "phraseloom" / "recipes" / "deleted.yaml").write_text("of an earlier build")
     done = subprocess.run(
@@ -50,6 +51,14 @@ def test_the_package_and_its_assets_are_inside(built: Path) -> None:
     assert names(source, "*.py") <= names(built)
     assert names(source / "report" / "assets") == names(built / "report" / "assets")
     assert (built / "py.typed").is_file()
+
+
+def test_sources_of_the_compiled_library_are_in_the_sdist_alone(built: Path) -> None:
+    native = ROOT / "src" / "phraseloom" / "native"
+    sources = {path.name for path in native.iterdir() if path.suffix in (".cpp", ".h", ".inc")}
+    assert len(sources) == 5 and not sources & names(built / "native")
+    (listed,) = (built.parent / "info").glob("*.egg-info/SOURCES.txt")
+    assert {f"src/phraseloom/native/{name}" for name in sources} <= set(listed.read_text().splitlines())
 
 
 def test_recipes_are_found_outside_of_a_checkout(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
