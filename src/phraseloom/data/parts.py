@@ -42,7 +42,7 @@ from phraseloom.phrases.source import Segmenter
 from phraseloom.replace import remove_marked, remove_own
 from phraseloom.text.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2  # 1: emoji counted as words of held-out text
 PART_CHUNKS = 5
 SUFFIX, MARK = ".parts", "parts.json"
 SUBWORDS, DUPLICATES = "subwords.json", "duplicates"

@@ -1,9 +1,10 @@
 """Training text that is also in held-out text (validation and test): decontamination.
 
-Two lines are equal if their letters and digits are: case, punctuation, symbols and white space do not count, so tokenised and
-raw text compare. The dot of an i does not count either, because Turkish has an i with and one without in both cases. A pair
-is held out if one of its sides equals a line of that side in the held-out text and has `words` words or more; shorter lines
-(*Yes.*) recur in any text. Words are what white space, punctuation and symbols separate.
+Two lines are equal if their letters and digits are: case, punctuation, symbols (with the variation selectors and tags of emoji)
+and white space do not count, so tokenised and raw text compare. The dot of an i does not count either, because Turkish has an i
+with and one without in both cases. A pair is held out if one of its sides equals a line of that side in the held-out text and
+has `words` words or more; shorter lines (*Yes.*) recur in any text. Words are what white space, punctuation and symbols
+separate.
 
 Of the held-out text, only a 64-bit hash of each line is in memory (8 bytes). With a million of them, chance takes one training
 line in 10^13 for a held-out one.
@@ -29,7 +30,9 @@ from phraseloom.files import atomic_write_bytes
 
 FILE = "held_out.safetensors"
 SEPARATING = frozenset("PSZC")  # general categories of Unicode: punctuation, symbols, separators, controls
-LAST = 0x20000  # the planes after the second have no symbols and no punctuation
+LAST = 0x20000  # the planes after the second have no punctuation, and no symbols but OF_SYMBOLS
+# The keycap, variation selectors and tags: marks and format characters that change how the character before them looks.
+OF_SYMBOLS = re.compile("[\u20e3\ufe00-\ufe0f\U000e0000-\U000e0fff]")
 DOT = "\u0307"  # above a letter; a small capital I with a dot is an i and this
 
 Hashes = npt.NDArray[np.uint64]
@@ -46,7 +49,7 @@ def _separators() -> re.Pattern[str]:
 
 def hash_line(line: str, words: int) -> int | None:
     """A 64-bit hash of the letters and digits of a line; None for a line of fewer than `words` words."""
-    text = line if line.isascii() else unicodedata.normalize("NFKC", line)
+    text = line if line.isascii() else unicodedata.normalize("NFKC", OF_SYMBOLS.sub("", line))
     folded = text.casefold().replace(DOT, "").replace("ı", "i")
     parts = [part for part in _separators().split(folded) if part]
     if len(parts) < words:
