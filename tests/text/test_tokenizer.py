@@ -27,6 +27,23 @@ def test_moses_escapes_nothing() -> None:
     assert Normaliser(TextConfig(tokenize="moses"), "en")("a & b [c] | d's") == "a & b [ c ] | d 's"
 
 
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("a DOTMULTI, b... c..", "a DOTMULTI , b ... c .."),
+        ("xDOTDOTMULTIs. DOTXMULTI DOTXXMULTI's", "xDOTDOTMULTIs . DOTXMULTI DOTXXMULTI 's"),
+        ("DOT..MULTI (DOTMULTI)...", "DOT .. MULTI ( DOTMULTI ) ..."),
+        ("a\0b\x01\x1bc \x02 d\0", "a b c d"),
+        ("DOT\0MULTI a\tb", "DOT MULTI a b"),
+        ("\0", ""),
+    ],
+)
+def test_what_moses_would_lose(line: str, tokens: str) -> None:
+    normaliser = Normaliser(TextConfig(tokenize="moses"), "en")
+    assert normaliser(line) == tokens
+    assert normaliser.detokenise("a DOTMULTI b ...") == "a DOTMULTI b..."
+
+
 def test_normalisation_and_case() -> None:
     normaliser = Normaliser(TextConfig(normalize="moses", lowercase=True), "en")
     assert normaliser("„Hello“ — it’s") == normaliser("„Hello“ — it’s").lower()

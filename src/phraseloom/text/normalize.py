@@ -17,6 +17,8 @@ from phraseloom.text.casing import lower_case
 from phraseloom.text.truecase import Truecaser, undo_truecase
 
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
+_CONTROLS = re.compile("[\\x00-\\x1f]+")
+_DOTS = "DOTMULTI"
 _BETWEEN_HAN = re.compile(f"(?<=[{_HAN}]) +(?=[{_HAN}])")
 
 
@@ -100,8 +102,20 @@ def _moses_detokenizer(language: str) -> Any:
 
 
 def moses_tokens(line: str, language: str) -> str:
-    """The Moses tokens of a line with single spaces between them, without escapes."""
+    """The Moses tokens of a line with single spaces between them, without escapes. Control characters separate words."""
+    if not line.isprintable():
+        line = _CONTROLS.sub(" ", line)  # sacremoses would remove them and join their neighbours
+    if _DOTS in line:
+        return _with_marker_of_dots(line, language)
     return " ".join(_moses_tokenizer(language).tokenize(line, escape=False))  # as text it may have blanks at the end
+
+
+def _with_marker_of_dots(line: str, language: str) -> str:
+    """`moses_tokens` of a line with the word that sacremoses writes for `...` and reads as dots."""
+    kept = "DOTXMULTI"
+    while kept in line:
+        kept = kept.replace("X", "XX", 1)
+    return moses_tokens(line.replace(_DOTS, kept), language).replace(kept, _DOTS)
 
 
 @functools.lru_cache(maxsize=1)
