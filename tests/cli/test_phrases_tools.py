@@ -92,6 +92,18 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
     )
 
 
+@pytest.mark.usefixtures("files")
+def test_a_first_row_that_begins_with_a_byte_order_mark_comes_back(command: Command) -> None:
+    """U+FEFF in the middle of a text, as where files were joined, is part of a word in every step."""
+    write("source", ["ja .", "Lebensqualität zählt .", "die Lebensqualität sinkt ."])
+    write("target", ["yes .", "\ufeffquality of life counts .", "the \ufeffquality of life falls ."])
+    write("links", ["0-0 1-1", LINKS[0], LINKS[4]])
+    assert command("phrases", "extract", *PAIR, "-o", "c").code == 0
+    outcome = command("phrases", "filter", "c", "--no-pmi", "--min-count", "1", "-o", "t")
+    assert (outcome.code, text("t").removeprefix("\ufeff").split("\t")[0]) == (0, "\ufeffquality of life")
+    assert "\ufeffquality_of_life counts ." in command("phrases", "segment", "target", "--table", "t").out
+
+
 def test_extract_says_that_only_words_with_tabs_are_left(command: Command, files: Path) -> None:
     write(files / "tabs", ["a\tb c"])
     write(files / "others", ["x y"])

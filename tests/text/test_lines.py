@@ -156,6 +156,13 @@ def test_write_refuses_a_line_that_is_two(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("first", ["\ufeff", "\ufeffa b", "\ufeff\ufeff", "a\ufeff", ""])
+def test_written_lines_are_read_again(first: str, tmp_path: Path) -> None:
+    lines = [first, *["b"] * 5000, "\ufeffc"]
+    assert write_lines(tmp_path / "f", lines) == len(lines)
+    assert list(read_lines(tmp_path / "f")) == lines
+
+
 def test_paths_of_the_wrong_kind(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing", tmp_path / "x" / "y", Path("a\0b")):
         with pytest.raises(FileProblem):

@@ -370,13 +370,18 @@ def count_lines(path: str | Path) -> int:
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> int:
-    """Write lines, each ended by `\\n`, to a file atomically; return their number. Raises DataError for a line with `\\n`."""
+    """Write lines, each ended by `\\n`, to a file atomically; return their number. Raises DataError for a line with `\\n`.
+
+    A first line that begins with U+FEFF gets a byte order mark, so that `read_lines` strips the mark and not the character.
+    """
     count = 0
 
     def write(temporary: Path) -> None:
         nonlocal count
         with disk.open(temporary, "wb") as handle:
             for block in groups(lines, 4096, 4096):
+                if not count and block[0].startswith("\ufeff"):
+                    disk.write(handle, _BOM)
                 disk.write(handle, encode_lines(block, file=path, before=count))
                 count += len(block)
             disk.flush(handle)
