@@ -77,7 +77,7 @@ def test_apply_to_other_text_from_files_and_from_standard_input(command: Command
     assert (piped.code, piped.out, piped.err) == (0, files.out, files.err)
     bad = command("align", "apply", "model", stdin=b"dog\thund\ncat\n")
     assert bad.code == 1
-    assert "stdin:2: 1 tab-separated fields instead of 2" in bad.err
+    assert "stdin:2: 1 tab-separated field instead of 2" in bad.err
 
 
 @pytest.mark.usefixtures("text")

@@ -661,7 +661,7 @@ def _normaliser(config: DataConfig, side: str) -> Normaliser:
 
 
 def _check_words(config: DataConfig, side: str, root: Path) -> None:
-    """Raise DataError for text of a language without spaces that nobody cut into words: its lines would be the words."""
+    """Raise DataError for text of a language without spaces that is not cut into words: its lines would be the words."""
     language = config.source_language if side == "source" else config.target_language
     if is_spaced(language):
         return
