@@ -178,6 +178,9 @@ def test_a_whole_model(translator: Translator) -> None:
     alone = [
         activation_shares(translator, [s], [t]).uses["cross"][1] for s, t in zip(sources[:4], targets, strict=False)
     ]
+    for quadrant, rows in found.uses["cross"][1].by_sentence["joint"].items():
+        expected = [a.by_sentence["joint"][quadrant][0] for a in alone]
+        torch.testing.assert_close(torch.tensor(rows[:4]), torch.tensor(expected), atol=1e-4, rtol=0)
     for quadrant, value in found.uses["cross"][1].joint.items():
         assert value == pytest.approx(sum(a.joint[quadrant] or 0 for a in alone) / 4, abs=1e-4)
     only = activation_shares(translator, sources, targets, uses=["cross"])

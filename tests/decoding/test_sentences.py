@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from phraseloom.decoding.limits import Segment
 from phraseloom.decoding.parts import Replacement
-from phraseloom.decoding.sentences import BLOCK, SentenceSplitter, join_sentences
+from phraseloom.decoding.sentences import SentenceSplitter, join_sentences
 from phraseloom.decoding.translation import PhraseLink, Translation
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
@@ -72,7 +72,7 @@ def test_a_long_line_is_split_in_blocks(line: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(SPLIT._segmenter, "segment", lambda text: (seen.append(len(text)), segment(text))[1])
     called: list[int] = []
     sentences, gaps = SPLIT(line, lambda: called.append(1))
-    assert max(seen) <= BLOCK and len(called) >= len(line) // BLOCK
+    assert max(seen) <= 5000 and len(called) >= len(line) // 5000
     assert "".join(g + s for g, s in zip(gaps, [*sentences, ""], strict=True)) == line
     assert all(s.strip() == s != "" for s in sentences) and not any(g.strip() for g in gaps)
     if line.startswith("The geese come back again"):
