@@ -181,11 +181,13 @@ def activation_shares(
         None if phrases is None else [phrases[n] for n in real],
     )
     sums: dict[str, list[_LayerSums]] = {}
-    for _, batch, maps in look_in_batches(translator, *pairs, sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS):
+    placed: list[int] = []  # the batches are of similar lengths, not in the order of the lines
+    for numbers, batch, maps in look_in_batches(translator, *pairs, sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS):
+        placed += (real[n] for n in numbers)
         for use in uses:
             lengths = batch.source_lengths_B if use == "encoder-self" else batch.target_lengths_B
             layers = getattr(maps, use.replace("-", "_"))
-            use_sums = sums.setdefault(use, [_LayerSums(structure, real, len(sources)) for _, structure in layers])
+            use_sums = sums.setdefault(use, [_LayerSums(structure, placed, len(sources)) for _, structure in layers])
             for layer, (weights, structure) in zip(use_sums, layers, strict=True):
                 refuse_nan(weights)
                 mass, active = sentence_sums(weights, structure, lengths, tau=tau, mean_heads=mean_heads)
@@ -217,10 +219,10 @@ def _together(layers: Sequence[_LayerSums]) -> Shares | None:
 
 @dataclass
 class _LayerSums:
-    """The sums of a layer, one tensor per batch of those of the `lines` pairs that are `real`."""
+    """The sums of a layer, one tensor per batch; `placed`: the number of each of their pairs among all `lines`."""
 
     structure: Structure
-    real: Sequence[int]
+    placed: Sequence[int]
     lines: int
     mass: list[Tensor] = field(default_factory=list)
     active: list[Tensor] = field(default_factory=list)
@@ -228,8 +230,8 @@ class _LayerSums:
     def of_lines(self) -> tuple[Tensor, Tensor]:
         """Mass and active cells of every pair, each (lines, J, N)."""
         mass, active = torch.cat(self.mass), torch.cat(self.active)
-        real = torch.tensor(self.real)
-        return tuple(s.new_zeros(self.lines, *s.shape[1:]).index_copy(0, real, s) for s in (mass, active))  # type: ignore[return-value]
+        placed = torch.tensor(self.placed)
+        return tuple(s.new_zeros(self.lines, *s.shape[1:]).index_copy(0, placed, s) for s in (mass, active))  # type: ignore[return-value]
 
     def shares(self, layer: int) -> Shares:
         return shares(*self.of_lines(), self.structure, layer=layer)
