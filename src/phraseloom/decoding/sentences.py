@@ -93,7 +93,7 @@ class SentenceSplitter:
 
 
 def _one_sentence(line: str) -> tuple[list[str], list[str]]:
-    """A line with a character other than white space as one sentence, and what is around it."""
+    """A line as one sentence, and the white space around it; no sentence for a blank line."""
     if not line.strip():
         return [], [line]
     return [line.strip()], [line[: len(line) - len(line.lstrip())], line[len(line.rstrip()) :]]

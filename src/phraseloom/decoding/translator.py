@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from operator import index, or_
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -354,8 +354,9 @@ class Translator:
     def _translate_iterable(
         self, lines: Iterator[str], by_line: dict[str, Iterator[Any]], size: int, options: dict[str, Any]
     ) -> Iterator[Translation]:
-        number, own_report = 0, TranslationReport() if options.get("report") is None else None
-        options = {**options, "report": own_report or options["report"]}
+        number, report = 0, options.get("report")
+        counts = TranslationReport() if report is None else report
+        options = {**options, "report": counts}
         while window := list_of_lines(islice(lines, size), "lines to translate", first=number + 1):
             own: dict[str, Any] = {name: list(islice(items, len(window))) for name, items in by_line.items()}
             for name, items in own.items():
@@ -372,8 +373,8 @@ class Translator:
         for name, more in by_line.items():
             if any(True for _ in more):
                 raise UsageError(f"{plural(number, 'line')}, but more {name}")
-        if own_report is not None:
-            for warning in own_report.warnings(_with(self.config, _of_config(options)).max_input_tokens):
+        if report is None:
+            for warning in counts.warnings(_with(self.config, _of_config(options)).max_input_tokens):
                 logger.warning(warning)
 
     def stream(
@@ -587,12 +588,7 @@ def _gate_of(model: Any) -> Fertility | None:
 
 def _check_integers(what: str, values: Sequence[Any], least: int | None) -> None:
     for number, value in enumerate(values, start=1):
-        try:
-            is_fit = least is None or index(value) >= least
-            index(value)
-        except TypeError:
-            is_fit = False
-        if not is_fit:
+        if not hasattr(value, "__index__") or (least is not None and value < least):
             raise UsageError(f"{what}: item {number} is {value!r}, not a whole number" + " from 0" * (least == 0))
 
 
