@@ -233,7 +233,6 @@ def test_lingeval97_by_distance(command: Command, models: Path, tmp_path: Path) 
     assert both.code == 2 and "--items and --lingeval together" in both.err
 
 
-@pytest.mark.skipif(shutil.which("awk") is None, reason="needs awk")
 def test_the_documented_costs_are_one_of_each_reference_and_one_of_each_error(
     command: Command, models: Path, tmp_path: Path
 ) -> None:

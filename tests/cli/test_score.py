@@ -119,6 +119,15 @@ def test_a_pair_of_probability_0_is_null_in_json(command: Command, tmp_path: Pat
     assert sums["by_sentence"]["perplexity"][0][0] is None and sums["by_sentence"]["perplexity"][1][0] > 0
 
 
+def test_a_pair_that_is_left_out_has_a_row_of_zeros(command: Command, project: Path) -> None:
+    asked = ("score", project / "run", "--output", "summary", "--by-sentence")
+    rows, alone = (
+        json.loads(command(*asked, stdin=pairs).out)["by_sentence"]["perplexity"]
+        for pairs in (b"\t\na dog\tein hund\n\t\n", b"a dog\tein hund\n")
+    )
+    assert [rows[0], rows[2]] == [[0, 0], [0, 0]] and rows[1] == pytest.approx(alone[0], abs=1e-4)
+
+
 def test_bad_input_is_refused_in_one_line(command: Command, project: Path, tmp_path: Path) -> None:
     (tmp_path / "s").write_text("a\nb\n")
     (tmp_path / "t").write_text("a\n")

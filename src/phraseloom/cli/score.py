@@ -255,11 +255,12 @@ def _print(scored: ScoredText, output: Output, normalise: bool, by_sentence: boo
     sums = Perplexity()
     for window in scored.windows:
         for score, text in window:
+            line = Perplexity()
             if text is not None:
                 unknown = sum(token == scored.unknown for token in score.tokens)
                 line = Perplexity(1, count_words([text]), len(score.tokens), unknown, -score.log_prob)
-                sums += line
-                lines += [line] * by_sentence
+            sums += line
+            lines += [line] * by_sentence
         if output != "summary":
             sys.stdout.write("".join(_line(s, output, normalise) for s, _ in window))
             sys.stdout.flush()

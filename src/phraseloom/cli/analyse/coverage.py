@@ -87,10 +87,7 @@ def command(
     result = results.CoverageResult.model_validate({**options, **measured})
     if few := few_sentences(result.sentences):
         warn("analyse", few)
-    if output == "json":
-        print(results.line(result))
-    else:
-        print("\n".join(_text(result, markdown=output == "markdown")))
+    print(results.line(result) if output == "json" else "\n".join(_text(result, markdown=output == "markdown")))
 
 
 def _text(result: CoverageResult, *, markdown: bool) -> Iterator[str]:
