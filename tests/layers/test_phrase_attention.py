@@ -443,3 +443,12 @@ def test_second_derivatives_and_functional_transforms(structure: str) -> None:
     of_all = torch.autograd.grad(layer(x, x, x)[0].square().sum(), list(names.values()))
     for name, whole in zip(names, of_all, strict=True):
         torch.testing.assert_close(of_each[name].sum(0), whole, **exact)
+
+
+@pytest.mark.parametrize("structure", ["queryk heterogeneous 1-2", "queryk interleaved 1-2"])
+def test_fused_attention_says_that_it_has_no_second_derivatives(structure: str) -> None:
+    layer = PhraseAttention(WIDTH, HEADS, structure, backend="fused")
+    x = torch.randn(1, 4, WIDTH).requires_grad_()
+    loss = layer(x, x, x, need_weights=False)[0].square().sum()
+    with pytest.raises(RuntimeError, match="use the backend explicit"):
+        torch.autograd.grad(loss, x, create_graph=True)

@@ -196,3 +196,10 @@ def test_tokens_of_impossible_pairs() -> None:
         0.0,
         0.0,
     ]  # one position, three words: the second is too many
+
+
+def test_second_derivatives_are_refused() -> None:
+    p = torch.randn(1, 2, 3, 3).requires_grad_()
+    total = log_likelihood(p, torch.tensor([2]), torch.tensor([2])).sum()
+    with pytest.raises(RuntimeError, match="no second derivatives"):
+        torch.autograd.grad(total, p, create_graph=True)

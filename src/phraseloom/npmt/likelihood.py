@@ -26,7 +26,7 @@ from torch import Tensor
 
 from phraseloom.layers.packed import Packed
 from phraseloom.npmt.rows import Inputs, Job, Pairs, Portion, Read
-from phraseloom.npmt.segmentations import IMPOSSIBLE, Segmentations, segmentations
+from phraseloom.npmt.segmentations import IMPOSSIBLE, NO_SECOND, Segmentations, segmentations
 
 
 class Softmax(NamedTuple):
@@ -227,8 +227,9 @@ class _RowsLogLikelihood(torch.autograd.Function):
         return result.log_p_B
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_B: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(NO_SECOND)
         posterior_RX, *tensors = ctx.saved_tensors
         job, softmax = ctx.job, ctx.softmax
         inputs, count = _inputs(tensors, job.connects)

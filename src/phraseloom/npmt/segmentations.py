@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 IMPOSSIBLE = -1e30
+NO_SECOND = "the likelihood of segmentations has no second derivatives: leave create_graph out"
 
 
 class Segmentations(NamedTuple):
@@ -102,8 +103,9 @@ class _LogLikelihood(torch.autograd.Function):
         return result.log_p_B
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_B: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(NO_SECOND)
         (posterior,) = ctx.saved_tensors
         return posterior * grad_B.to(posterior.dtype)[:, None, None, None], None, None
 

@@ -186,8 +186,11 @@ class _OneSoftmax(torch.autograd.Function):
         return result.flatten(2, 3)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError(
+                "fused attention has no second derivatives: use the backend explicit, or leave create_graph out"
+            )
         plan: _Plan = ctx.plan
         *tensors, output, total = ctx.saved_tensors
         size, length = output.shape[-1], tensors[-1].shape[2] // len(plan.structure.blocks)
